@@ -1,0 +1,54 @@
+# Each target sets itself up: the virtual environment is built when missing or stale.
+#   make demo    the quickstart: SGD against AdaDecay on real digits
+#   make test    lint, types and every test
+#   make lint    ruff and mypy alone
+#   make bench   the cost of a step
+#   make lock    renew the two lock files from pyproject.toml (maintainers)
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The kernel is compiled at install time, so its sources make the install stale too.
+BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/kernels/*.cpp src/adadecay/kernels/*.hpp)
+# Two pytest workers on two cores: one thread each for torch and its like.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo test lint bench soak lock clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/quickstart.py
+
+test: lint
+	$(PYTEST) -n 2 --dist worksteal tests
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/adadecay bench step
+
+soak: $(VENV)/.test
+	$(PYTEST) -m soak --timeout 14400 tests
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The test lock holds the demo lock, so an environment set up for the tests also
+# serves the demo; the other way round pip only adds what is missing.
+$(VENV)/.demo: requirements-demo.lock $(BUILD_INPUTS) | $(BIN)/python
+	test $(VENV)/.test -nt requirements-demo.lock || $(PIP) install -r requirements-demo.lock
+	$(PIP) install --no-deps -e .
+	touch $@
+
+$(VENV)/.test: requirements-test.lock $(BUILD_INPUTS) | $(BIN)/python
+	$(PIP) install -r requirements-test.lock
+	$(PIP) install --no-deps -e .
+	touch $@ $(VENV)/.demo
+
+lock:
+	$(PYTHON) tools/lock.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,16 @@
+"""The subcommands of ``adadecay``, one module each: parse, call, print."""
+
+import typer
+
+app = typer.Typer(
+    name="adadecay",
+    help="Adaptive weight decay: the optimizer, and the lab that tests it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keep a single subcommand from becoming the whole command."""

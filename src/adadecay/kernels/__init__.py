@@ -1,0 +1,1 @@
+"""The native CPU kernel behind the fused path."""

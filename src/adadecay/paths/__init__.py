@@ -1,0 +1,1 @@
+"""One optimization step, several ways: each a pure function on lists of tensors."""
