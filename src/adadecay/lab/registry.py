@@ -1,0 +1,257 @@
+"""Registries: a name, what it takes and where it comes from, as plain data.
+
+In: a name and arguments, as a study file or the command line gives them. Out: a checked
+and completed dictionary of arguments, and, only when asked, the maker that is imported
+late. Nothing here imports torch, so listing and planning stay cheap.
+"""
+
+import importlib
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+__all__ = ["Argument", "Entry", "Registry", "UnknownNameError", "load_object"]
+
+
+class UnknownNameError(ValueError):
+    """A name or argument that no registry row has; the message offers the real ones."""
+
+
+def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
+    names = list(allowed)
+    near = get_close_matches(name, names, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(names[:30]) if names else "none"
+    listed += ", …" if len(names) > 30 else ""
+    return UnknownNameError(f"Unknown {what} {name!r}.{hint} Allowed: {listed}.")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a registry row.
+
+    Args:
+        name: keyword that the maker takes.
+        kind: ``int``, ``float``, ``bool`` or ``str``; an int passes for a float.
+        default: value when it is not given; ``None`` means that None is allowed.
+        help: what it does, in a few words.
+        choices: the only values allowed, if they are few.
+        minimum: smallest number allowed, itself included.
+        maximum: largest number allowed, itself included.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    help: str
+    _: KW_ONLY
+    choices: tuple[Any, ...] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def check(self, value: Any, *, owner: str) -> Any:
+        """Return ``value`` as ``kind``, or raise one sentence that says what fits."""
+        if value is None and self.default is None:
+            return None
+        if not _fits(value, self.kind):
+            raise TypeError(
+                f"Argument {self.name!r} of {owner} must be {self._expected()}, "
+                f"not {value!r}."
+            )
+        value = self.kind(value)
+        if not self._allows(value):
+            raise ValueError(
+                f"Argument {self.name!r} of {owner} must be {self._expected()}, "
+                f"not {value!r}."
+            )
+        return value
+
+    def _allows(self, value: Any) -> bool:
+        if self.choices is not None and value not in self.choices:
+            return False
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        if self.minimum is not None and value < self.minimum:
+            return False
+        return self.maximum is None or value <= self.maximum
+
+    def _expected(self) -> str:
+        if self.choices is not None:
+            return "one of " + ", ".join(repr(choice) for choice in self.choices)
+        text = {int: "a whole number", float: "a finite number"}.get(
+            self.kind, f"a {self.kind.__name__}"
+        )
+        if self.minimum is not None:
+            text += f" of at least {self.minimum:g}"
+        if self.maximum is not None:
+            text += f" of at most {self.maximum:g}"
+        return text
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):  # True is an int to Python, and never meant as one
+        return kind is bool
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a registry.
+
+    Args:
+        name: what a study calls it.
+        maker: ``"package.module:function"``, imported only by :meth:`load`.
+        arguments: what the maker takes beyond what its room always passes.
+        origin: the paper or package that it comes from.
+        summary: its definition in one line.
+        facts: what else the room knows about it (parameter counts, defaults, …).
+        own: whether it is a user's own, whose arguments nobody can check.
+    """
+
+    name: str
+    maker: str
+    _: KW_ONLY
+    arguments: tuple[Argument, ...] = ()
+    origin: str = ""
+    summary: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    own: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy cannot be pickled, and engines send entries to workers.
+        return _rebuild_entry, (
+            self.name,
+            self.maker,
+            self.arguments,
+            self.origin,
+            self.summary,
+            dict(self.facts),
+            self.own,
+        )
+
+    def load(self) -> Any:
+        """Import the maker and return it."""
+        return load_object(self.maker)
+
+
+def _rebuild_entry(*values: Any) -> Entry:
+    fields = ("name", "maker", "arguments", "origin", "summary", "facts", "own")
+    return Entry(**dict(zip(fields, values, strict=True)))
+
+
+class Registry:
+    """The rows of one room, by name.
+
+    A name of the form ``"package.module:function"`` is a user's own: it gets a row of
+    its own, whose arguments are passed on as they are.
+
+    Args:
+        kind: what a row is, for messages: ``"network"``.
+        entries: the rows, in the order in which they are listed.
+
+    Example:
+        >>> from adadecay.lab.registry import Argument, Entry, Registry
+        >>> width = Argument("width", float, default=1.0, help="multiplier")
+        >>> entry = Entry("small", "package.module:function", arguments=(width,))
+        >>> Registry("network", [entry]).check("small", {"width": 2})
+        {'width': 2.0}
+    """
+
+    def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
+        self.kind = kind
+        self._entries = {entry.name: entry for entry in entries}
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def names(self) -> tuple[str, ...]:
+        """Every name, in the order in which the rows are listed."""
+        return tuple(self._entries)
+
+    def get(self, name: str) -> Entry:
+        """Return the row called ``name``; refuse an unknown one with the nearest."""
+        if name in self._entries:
+            return self._entries[name]
+        if ":" in name:
+            return Entry(name=name, maker=name, origin="your own", own=True)
+        raise _unknown(self.kind, name, self._entries)
+
+    def check(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments of ``name``: the given ones checked, the rest filled in.
+
+        Args:
+            name: a row, or a user's own ``"package.module:function"``.
+            arguments: what a study gives for it.
+
+        Returns:
+            A new dictionary that holds every argument of the row.
+        """
+        entry = self.get(name)
+        if entry.own:
+            return dict(arguments)
+        known = {argument.name: argument for argument in entry.arguments}
+        for given in arguments:
+            if given not in known:
+                raise _unknown(f"argument of {self.kind} {name!r}:", given, known)
+        owner = f"{self.kind} {name!r}"
+        return {
+            key: argument.check(arguments[key], owner=owner)
+            if key in arguments
+            else argument.default
+            for key, argument in known.items()
+        }
+
+
+def load_object(path: str) -> Any:
+    """Import ``"package.module:name"`` and return what it names.
+
+    Modules in the current working directory are found as well, as ``python -m`` does.
+
+    Args:
+        path: module and attribute, with a colon between them.
+
+    Returns:
+        The attribute: a function, most often.
+    """
+    module_name, colon, attribute = path.partition(":")
+    if not (colon and module_name and attribute):
+        raise ValueError(f"{path!r} must have the form 'package.module:function'.")
+    module = _import(module_name, path)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            public = [name for name in dir(value) if not name.startswith("_")]
+            raise _unknown(f"name in module {module_name}:", part, public)
+        value = getattr(value, part)
+    return value
+
+
+def _import(module_name: str, path: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+        importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name != missing and not module_name.startswith(missing + "."):
+            raise  # the module is there, and one that it imports itself is not
+        raise UnknownNameError(
+            f"{path!r} names the module {missing!r}, which is neither installed nor "
+            f"in the current folder."
+        ) from error
