@@ -1,3 +1,35 @@
-"""Adaptive weight decay: every weight decays at its own rate, at every step."""
+"""Adaptive weight decay: every weight decays at its own rate, at every step.
+
+The table of contents; each name is imported when it is first used, so that importing
+the package, and asking the command line for help, does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from adadecay.layers import by_module
+    from adadecay.optimizer import AdaDecay
+    from adadecay.rates import decay_rates
+
+_HOMES = {
+    "AdaDecay": "adadecay.optimizer",
+    "by_module": "adadecay.layers",
+    "decay_rates": "adadecay.rates",
+}
+
+__all__ = ["AdaDecay", "__version__", "by_module", "decay_rates"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'adadecay' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,83 @@
+"""The settings of a parameter group: which values are allowed, and which are odd.
+
+In: a group's dictionary. Out: nothing, or an error of one sentence that names the
+argument, its value and what is allowed.
+"""
+
+import math
+import warnings
+from typing import Any
+
+from torch import Tensor
+
+
+def check_settings(group: dict[str, Any]) -> None:
+    """Refuse values that no step could use."""
+    for name, label in (
+        ("lr", "learning rate"),
+        ("weight_decay", "weight_decay value"),
+    ):
+        value = group[name]
+        if isinstance(value, Tensor) and value.numel() != 1:
+            raise ValueError(
+                f"Tensor {name} must be 1-element, but it has {value.numel()} elements"
+            )
+        _check_number(name, label, value, lowest=0.0)
+    _check_number("momentum", "momentum value", group["momentum"], lowest=0.0)
+    _check_number("dampening", "dampening value", group["dampening"])
+    _check_number("alpha", "alpha", group["alpha"])
+    if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+        raise ValueError(
+            "Nesterov momentum requires a momentum and zero dampening, but momentum="
+            f"{group['momentum']} and dampening={group['dampening']}"
+        )
+    if group["foreach"] and group["fused"]:
+        raise RuntimeError(
+            "`fused` and `foreach` cannot be `True` together: leave one of them None"
+        )
+    if group["differentiable"] and (group["foreach"] or group["fused"]):
+        chosen = "foreach" if group["foreach"] else "fused"
+        raise RuntimeError(
+            f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
+        )
+
+
+def _check_number(
+    name: str, label: str, value: object, *, lowest: float = -math.inf
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+        raise TypeError(f"{name} must be a number, but it is {value!r}")
+    number = float(value)
+    if not (number >= lowest and math.isfinite(number)):
+        allowed = "a finite number" + (f" >= {lowest:g}" if lowest == 0 else "")
+        raise ValueError(f"Invalid {label}: {value} (it must be {allowed})")
+
+
+def shrinks_past_zero(group: dict[str, Any]) -> bool:
+    """Tell whether θ = 2 would take a weight past zero: 2·lr·weight_decay ≥ 1.
+
+    Only numbers are looked at: reading a tensor would wait for its device.
+    """
+    lr, weight_decay = group["lr"], group["weight_decay"]
+    if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
+        return False
+    return bool(2 * lr * weight_decay >= 1)
+
+
+def warn_shrinks_past_zero(group: dict[str, Any]) -> None:
+    """Say that the step is too large for the decay."""
+    warnings.warn(
+        f"lr={group['lr']} and weight_decay={group['weight_decay']} give "
+        f"2·lr·weight_decay >= 1: a weight whose decay rate is near 2 changes its "
+        "sign at every step; the method wants lr·weight_decay well below 1/2",
+        stacklevel=3,
+    )
+
+
+def warn_no_decay() -> None:
+    """Say that there is nothing to adapt."""
+    warnings.warn(
+        "every parameter group has weight_decay=0, so AdaDecay is plain SGD: give it "
+        "a weight_decay, for instance 5e-4",
+        stacklevel=3,
+    )
