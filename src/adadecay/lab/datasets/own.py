@@ -1,0 +1,221 @@
+"""A user's own dataset: what a function returns → :class:`Dataset`.
+
+Flows in: arrays, tensors or map-style torch datasets, as pairs of a train and a test
+part. Flows out: a dataset like the built-in ones, read once into memory, with a digest
+of its contents.
+"""
+
+import hashlib
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adadecay.lab.datasets.dataset import Dataset, Split
+
+__all__ = ["FrozenTransformWarning", "make_own"]
+
+_PROBED = 32
+_OPTIONS = ("classes", "mean", "std", "scale", "augment")
+
+
+class FrozenTransformWarning(UserWarning):
+    """A random transform was read once, so that every epoch sees the same outcome."""
+
+
+def make_own(name: str, returned: Any) -> Dataset:
+    """Turn what the user's function ``name`` returned into a dataset.
+
+    Args:
+        name: ``"package.module:function"``, for messages and as the dataset's name.
+        returned: a :class:`Dataset`; or (train, test); or a mapping with ``train``,
+            ``test`` and any of ``classes``, ``mean``, ``std``, ``scale`` and
+            ``augment``. A part is (inputs, targets) or a map-style torch dataset.
+
+    Returns:
+        The dataset, in memory.
+    """
+    if isinstance(returned, Dataset):
+        return replace(returned, name=name)
+    options = _options(name, returned)
+    train = _read_split(name, "train", options.pop("train"))
+    test = _read_split(name, "test", options.pop("test"))
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
+        raise ValueError(
+            f"{name} returns train inputs of shape {train.inputs.shape[1:]} and test "
+            f"inputs of shape {test.inputs.shape[1:]}; they must be equal."
+        )
+    pixels = train.inputs.dtype == np.uint8
+    mean, std = _statistics(name, options, train)
+    classes = options.get("classes") or _classes(train, test)
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        classes=None if classes is None else tuple(str(label) for label in classes),
+        mean=mean,
+        std=std,
+        scale=float(options.get("scale") or (255.0 if pixels else 1.0)),
+        augment=options.get("augment"),
+        digest=_digest(train, test),
+        input_shape=train.inputs.shape[1:],
+    )
+
+
+def _options(name: str, returned: Any) -> dict[str, Any]:
+    if isinstance(returned, Mapping):
+        options = dict(returned)
+    elif isinstance(returned, tuple | list) and len(returned) == 2:
+        options = dict(zip(("train", "test"), returned, strict=True))
+    else:
+        raise TypeError(
+            f"{name} returns {type(returned).__name__}; it must return (train, test), "
+            f"a mapping with 'train' and 'test', or a Dataset."
+        )
+    unknown = sorted(set(options) - {"train", "test", *_OPTIONS}, key=str)
+    if unknown or not {"train", "test"} <= set(options):
+        raise ValueError(
+            f"{name} returns the keys {', '.join(map(str, options))}; 'train' and "
+            f"'test' are needed, {', '.join(_OPTIONS)} are allowed."
+        )
+    return options
+
+
+def _statistics(
+    name: str, options: Mapping[str, Any], train: Split
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    given: list[Any] = [options.get(key) for key in ("mean", "std")]
+    if all(value is None for value in given):
+        return None, None
+    channels = train.inputs.shape[1] if train.inputs.ndim > 1 else 1
+    lengths = [np.size(value) if value is not None else 0 for value in given]
+    if lengths != [channels, channels] or np.any(np.asarray(given[1]) == 0):
+        raise ValueError(
+            f"{name} gives {lengths[0]} means and {lengths[1]} stds; inputs of shape "
+            f"{train.inputs.shape[1:]} need {channels} of each, and no std of zero."
+        )
+    mean, std = (tuple(float(x) for x in np.ravel(value)) for value in given)
+    return mean, std
+
+
+def _classes(train: Split, test: Split) -> list[int] | None:
+    """Labels are whole numbers, one a row; their names are then the numbers."""
+    both = (train.targets, test.targets)
+    if any(targets.ndim != 1 or targets.dtype.kind not in "iu" for targets in both):
+        return None
+    if any(len(targets) and targets.min() < 0 for targets in both):
+        return None
+    return list(range(1 + max(int(targets.max(initial=0)) for targets in both)))
+
+
+def _digest(train: Split, test: Split) -> str:
+    content = hashlib.sha256()
+    for array in (train.inputs, train.targets, test.inputs, test.targets):
+        content.update(f"{array.dtype.str} {array.shape}\n".encode())
+        content.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return content.hexdigest()
+
+
+def _read_split(name: str, part: str, given: Any) -> Split:
+    where = f"the {part} part of {name}"
+    if isinstance(given, Split):
+        return given
+    tensors = getattr(given, "tensors", None)  # a TensorDataset holds them whole
+    pair = given if isinstance(given, tuple | list) else tensors
+    if pair is not None:
+        if len(pair) != 2:
+            raise ValueError(f"{where} has {len(pair)} members, not inputs, targets.")
+        inputs, targets = (_as_array(where, value) for value in pair)
+    elif hasattr(given, "__len__") and hasattr(given, "__getitem__"):
+        inputs, targets = _read_rows(where, given)
+    else:
+        raise TypeError(
+            f"{where} is {type(given).__name__}; it must be (inputs, targets) or a "
+            f"map-style dataset with a length."
+        )
+    if inputs.ndim == 3 and inputs.dtype == np.uint8:
+        inputs = inputs[:, None]  # grey pictures N×H×W have one channel
+    return Split(inputs, targets)
+
+
+def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Read a map-style dataset, and find out whether it is the same the next time."""
+    if not len(rows):
+        raise ValueError(f"{where} is empty.")
+    with _seeded():
+        first = _read_row(where, rows, 0)
+        columns = [np.empty((len(rows), *x.shape), x.dtype) for x in first]
+        for index in range(len(rows)):
+            _place(where, columns, index, _read_row(where, rows, index))
+        probed = [_read_row(where, rows, i) for i in range(min(len(rows), _PROBED))]
+    for index, again in enumerate(probed):
+        if not np.array_equal(again[0], columns[0][index], equal_nan=_floats(again[0])):
+            warnings.warn(
+                f"{where} gives another input each time it is asked for row {index}; "
+                f"it is read once, which freezes its random transform: return a "
+                f"mapping with a batch function 'augment' instead.",
+                FrozenTransformWarning,
+                stacklevel=5,
+            )
+            break
+    return columns[0], columns[1]
+
+
+def _floats(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "fc"
+
+
+def _read_row(where: str, rows: Any, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    row = rows[index]
+    if not isinstance(row, tuple | list) or len(row) != 2:
+        raise TypeError(f"Row {index} of {where} is no pair (input, target).")
+    return _as_array(where, row[0]), _as_array(where, row[1])
+
+
+def _place(
+    where: str, columns: list[NDArray[Any]], index: int, row: tuple[NDArray[Any], ...]
+) -> None:
+    for column, value in zip(columns, row, strict=True):
+        if value.shape != column.shape[1:] or value.dtype != column.dtype:
+            raise ValueError(
+                f"Row {index} of {where} has shape {value.shape} of {value.dtype}, "
+                f"row 0 has {column.shape[1:]} of {column.dtype}; all must be equal."
+            )
+        column[index] = value
+
+
+def _as_array(where: str, value: Any) -> NDArray[Any]:
+    if hasattr(value, "getbands"):  # a picture of PIL, rows first
+        pixels = np.asarray(value)
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if hasattr(value, "detach"):  # a tensor, wherever it lives
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+        value = value.numpy()
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"{where} holds values of type {array.dtype}, not numbers.")
+    return array
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Seed the global generators and put them back: reads must be repeatable."""
+    import torch
+
+    old_python = random.getstate()
+    old_numpy = np.random.get_state()  # noqa: NPY002  the one that transforms use
+    with torch.random.fork_rng(devices=[]):
+        try:
+            random.seed(0)
+            np.random.seed(0)  # noqa: NPY002
+            torch.manual_seed(0)
+            yield
+        finally:
+            random.setstate(old_python)
+            np.random.set_state(old_numpy)  # noqa: NPY002
