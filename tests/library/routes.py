@@ -1,0 +1,76 @@
+"""The ways through AdaDecay that the tests compare, and how to read θ from each."""
+
+import numpy as np
+import torch
+
+from adadecay import AdaDecay, kernels
+
+PATHS = ["loop", "foreach"] + (["fused"] if kernels.available() else [])
+FLAGS = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+
+
+class Recorder(AdaDecay):
+    """Keeps the θ of the last step, through the seam that the controls use."""
+
+    def _adjust_rates(self, thetas, params):
+        self.thetas.update(zip(params, [t.clone() for t in thetas], strict=True))
+        return thetas
+
+
+def thetas(path, grads, *, alpha=4.0, unit_mean=False, pooled=False):
+    """Give θ of each gradient (float32 or float64 tensors), as the path computes it."""
+    if path == "fused":
+        return _thetas_by_weight(grads, alpha, unit_mean, pooled)
+    named = _named(grads, [torch.ones_like(g) for g in grads])
+    optimizer = Recorder(
+        named,
+        lr=0.1,
+        weight_decay=0.1,
+        alpha=alpha,
+        unit_mean=unit_mean,
+        layer_of=(lambda name: "one") if pooled else None,
+        **FLAGS[path],
+    )
+    optimizer.thetas = {}
+    optimizer.step()
+    return [optimizer.thetas[p] for _, p in named]
+
+
+def _named(grads, weights):
+    named = []
+    for number, (grad, weight) in enumerate(zip(grads, weights, strict=True)):
+        parameter = torch.nn.Parameter(weight)
+        parameter.grad = grad.clone()
+        named.append((f"layer{number}.weight", parameter))
+    return named
+
+
+def _thetas_by_weight(grads, alpha, unit_mean, pooled):
+    """Read θ off the weights: with w far above g, w' = w (1 − θ/4)."""
+    weights = []
+    for grad in grads:
+        finite = grad[grad.isfinite()]
+        top = finite.abs().max().item() if finite.numel() else 1.0
+        exponent = min(int(np.frexp(top)[1]) + 80, 126)
+        weights.append(torch.full_like(grad, 2.0**exponent))
+    named = _named(grads, weights)
+    options = {"layer_of": (lambda name: "one") if pooled else None}
+    optimizer = AdaDecay(
+        named,
+        lr=0.25,
+        weight_decay=1.0,
+        alpha=alpha,
+        unit_mean=unit_mean,
+        fused=True,
+        **options,
+    )
+    optimizer.step()
+    return [4 * (1 - p.detach() / w) for (_, p), w in zip(named, weights, strict=True)]
+
+
+def tensors(arrays, dtype):
+    return [torch.tensor(np.asarray(a), dtype=dtype) for a in arrays]
