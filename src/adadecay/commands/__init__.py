@@ -2,6 +2,8 @@
 
 import typer
 
+from adadecay.commands import data
+
 app = typer.Typer(
     name="adadecay",
     help="Adaptive weight decay: the optimizer, and the lab that tests it.",
@@ -14,3 +16,6 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Keep a single subcommand from becoming the whole command."""
+
+
+app.add_typer(data.app, name="data")

