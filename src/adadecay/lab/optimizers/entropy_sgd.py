@@ -5,32 +5,23 @@ Out: parameters and momentum buffers, updated in place. During the walk the para
 hold the inner point x′; after the step, and after an error, they hold x.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
+from adadecay.lab.optimizers import langevin
 from adadecay.lab.optimizers.groups import check_number, collect, uses_foreach
+from adadecay.lab.optimizers.langevin import Walk
 
 __all__ = ["EntropySGD"]
 
 Loss = Tensor | float
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """What one parameter needs beside x′: where it started, its mean, its momentum."""
-
-    anchor: Tensor
-    mean: Tensor
-    velocity: Tensor
-
-
-Walks = dict[Tensor, _Walk]
+Walks = dict[Tensor, Walk]
 
 
 class EntropySGD(Optimizer):
@@ -180,10 +171,10 @@ class EntropySGD(Optimizer):
         for param in params:
             if param not in walks:
                 start = param.clone()
-                walks[param] = _Walk(start, start.clone(), torch.zeros_like(start))
+                walks[param] = Walk(start, start.clone(), torch.zeros_like(start))
         pulls = [self._pull(group, param) for param in params]
         noises = self._noises(group, params)
-        move = _walk_many if uses_foreach(group, params) else _walk_one_by_one
+        move = langevin.walk_many if uses_foreach(group, params) else langevin.walk
         move(params, grads, [walks[param] for param in params], pulls, noises, group)
 
     def _pull(self, group: dict[str, Any], param: Tensor) -> float:
@@ -214,7 +205,7 @@ class EntropySGD(Optimizer):
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(param)
                 velocities.append(state["momentum_buffer"])
-        leave = _leave_many if uses_foreach(group, params) else _leave_one_by_one
+        leave = langevin.leave_many if uses_foreach(group, params) else langevin.leave
         leave(params, list(walks.values()), velocities, group)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,88 +223,3 @@ def _check_group(group: dict[str, Any]) -> None:
         raise ValueError(
             f"langevin_steps must be a whole number of at least 1, not {steps!r}."
         )
-
-
-def _walk_one_by_one(
-    params: list[Tensor],
-    grads: list[Tensor],
-    walks: list[_Walk],
-    pulls: list[float],
-    noises: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    momentum, rate = group["momentum"], group["inner_lr"]
-    for i, (param, d, walk) in enumerate(zip(params, grads, walks, strict=True)):
-        if group["weight_decay"] != 0:
-            d = d.add(param, alpha=group["weight_decay"])
-        if momentum != 0:
-            walk.velocity.mul_(momentum).add_(d)
-            d = d.add(walk.velocity, alpha=momentum)
-        back = walk.anchor.sub(param)
-        param.add_(d, alpha=-rate).add_(back, alpha=rate * pulls[i])
-        if noises:
-            param.add_(noises[i], alpha=group["noise"] * math.sqrt(2 * rate))
-        walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
-
-
-def _walk_many(
-    params: list[Tensor],
-    grads: list[Tensor],
-    walks: list[_Walk],
-    pulls: list[float],
-    noises: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    if not params:
-        return
-    momentum, rate = group["momentum"], group["inner_lr"]
-    velocities = [walk.velocity for walk in walks]
-    means = [walk.mean for walk in walks]
-    if group["weight_decay"] != 0:
-        grads = list(torch._foreach_add(grads, params, alpha=group["weight_decay"]))
-    if momentum != 0:
-        torch._foreach_mul_(velocities, momentum)
-        torch._foreach_add_(velocities, grads)
-        grads = list(torch._foreach_add(grads, velocities, alpha=momentum))
-    backs = torch._foreach_sub([walk.anchor for walk in walks], params)
-    torch._foreach_mul_(backs, [rate * pull for pull in pulls])
-    torch._foreach_add_(params, grads, alpha=-rate)
-    torch._foreach_add_(params, backs)
-    if noises:
-        scale = group["noise"] * math.sqrt(2 * rate)
-        torch._foreach_add_(params, noises, alpha=scale)
-    torch._foreach_mul_(means, group["averaging"])
-    torch._foreach_add_(means, params, alpha=1 - group["averaging"])
-
-
-def _leave_one_by_one(
-    params: list[Tensor],
-    walks: list[_Walk],
-    velocities: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    momentum, lr = group["momentum"], float(group["lr"])
-    for i, (param, walk) in enumerate(zip(params, walks, strict=True)):
-        d = walk.anchor.sub(walk.mean).add_(walk.anchor, alpha=group["weight_decay"])
-        if velocities:
-            velocities[i].mul_(momentum).add_(d)
-            d.add_(velocities[i], alpha=momentum)
-        param.copy_(walk.anchor).add_(d, alpha=-lr)
-
-
-def _leave_many(
-    params: list[Tensor],
-    walks: list[_Walk],
-    velocities: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    momentum, lr = group["momentum"], float(group["lr"])
-    anchors = [walk.anchor for walk in walks]
-    ds = list(torch._foreach_sub(anchors, [walk.mean for walk in walks]))
-    torch._foreach_add_(ds, anchors, alpha=group["weight_decay"])
-    if velocities:
-        torch._foreach_mul_(velocities, momentum)
-        torch._foreach_add_(velocities, ds)
-        torch._foreach_add_(ds, velocities, alpha=momentum)
-    torch._foreach_copy_(params, anchors)
-    torch._foreach_add_(params, ds, alpha=-lr)
