@@ -1,4 +1,34 @@
 """The lab: the paper's experiments, and the same experiment on a user's own model.
 
-Data flows one way: spec → plan → trial → events → store → statistics → report.
+Data flows one way, and each file imports only from its left::
+
+    spec → plan → trial → events → store → statistics → report
+     │      │       │       │        │
+     │      │       │       │        └ store writes files, files and results read them
+     │      │       │       └ engines run trials and give events; driver keeps them
+     │      │       └ trial is the only training loop; own_trainer runs a user's
+     │      └ plan names each trial by all that defines it; seeds pairs them
+     └ spec validates; spec_file reads TOML; variants changes it, under another name
+
+:class:`Study` and :func:`run` are the whole of it from Python::
+
+    from adadecay.lab import Study, run
+    study = Study("quickstart")
+    run(study)
+    study.results()
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adadecay.lab.study import Study, run
+
+__all__ = ["Study", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # late, so that importing one room does not load the others
+        from adadecay.lab import study
+
+        return getattr(study, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,141 @@
+"""Engines: where trials run. All of them take jobs and give the same events.
+
+In: a function that gives the next job (a trial, and the checkpoint to go on from), so
+that an engine holds only as many as it can work on. Out: events, in the order in which
+things happened for each trial. An engine writes nothing: the driver does, and it alone
+decides whether a trial that was lost is given out again.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from adadecay.lab.files import Checkpoint
+from adadecay.lab.plan import Trial
+
+__all__ = [
+    "Engine",
+    "EpochDone",
+    "Event",
+    "Failed",
+    "Finished",
+    "Job",
+    "Lost",
+    "Settings",
+    "Started",
+    "Stopped",
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How trials are run; none of it is part of what a trial is.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``.
+        threads: torch threads in each worker.
+        checkpoint_seconds: the least time between two checkpoints of a trial.
+    """
+
+    device: str = "auto"
+    threads: int = 1
+    checkpoint_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to run, from the start or from a checkpoint."""
+
+    trial: Trial
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """A worker has begun with a trial.
+
+    Args:
+        trial: id of the trial.
+        worker: number of the worker.
+        epoch: the first epoch that it will run.
+        environment: what the numbers depend on besides the trial.
+        layers: names of the tensors that have a θ.
+        note: why a checkpoint was not used, if one was given and refused.
+    """
+
+    trial: str
+    worker: int
+    epoch: int
+    environment: dict[str, Any]
+    layers: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """One epoch is over.
+
+    Args:
+        trial: id of the trial.
+        row: its numbers.
+        checkpoint: the point after it, when one was due.
+    """
+
+    trial: str
+    row: dict[str, Any]
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A trial has its result."""
+
+    trial: str
+    status: Literal["done", "diverged"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A trial cannot be finished: the code that it runs raised an error."""
+
+    trial: str
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker of a trial is gone; the trial can be given out again."""
+
+    trial: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A trial was put down after the epoch in flight, as asked."""
+
+    trial: str
+
+
+Event = Started | EpochDone | Finished | Failed | Lost | Stopped
+ENDS = (Finished, Failed, Lost, Stopped)
+
+
+class Engine(Protocol):
+    """Where trials run."""
+
+    workers: int
+
+    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        """Run jobs until there are none left, giving events as they come.
+
+        Args:
+            next_job: called whenever a worker is free; None means none at the moment.
+                A trial that was lost may be given again, after its event was handled.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Ask every worker to put its trial down after the epoch in flight."""
+        ...

@@ -1,0 +1,227 @@
+"""The local engine: a pool of processes on this machine.
+
+In: jobs. Out: events. One process imports torch and waits; each worker is forked from
+it in milliseconds, runs trial after trial, and sends events over a pipe of its own. A
+worker that dies, however it dies, costs its trial one attempt and is replaced.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection as pipes
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Final
+
+from adadecay.lab.engines import ENDS, Event, Job, Lost, Settings
+
+__all__ = ["LocalEngine", "default_workers"]
+
+WORKER: Final = "adadecay.lab.engines.worker"
+POLL: Final = 0.5  # seconds between looks at whether to stop
+PATIENCE: Final = 5.0  # seconds for a worker to end by itself
+CAUSES: Final = {
+    signal.SIGKILL: "killed from outside, or by the system for lack of memory",
+    signal.SIGILL: "an instruction that this processor does not have",
+    signal.SIGBUS: "memory that could not be provided",
+    signal.SIGSEGV: "a fault in compiled code",
+}
+
+
+def default_workers(*, device: str, threads: int) -> int:
+    """Return how many workers fit: one for each GPU, or for each group of cores."""
+    if device != "cpu":
+        with contextlib.suppress(OSError):
+            gpus = len(list(Path("/proc/driver/nvidia/gpus").iterdir()))
+            if gpus:
+                return gpus
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, cores // threads)
+
+
+@dataclass
+class Worker:
+    """A process, the driver's end of its pipe, and the trial it has."""
+
+    process: BaseProcess
+    pipe: "pipes.Connection[Any, Any]"
+    trial: str | None = None
+
+    def tell(self, message: Job | str) -> bool:
+        """Send something; False if it is dead."""
+        try:
+            self.pipe.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def hear(self) -> Event | None:
+        """Return what it says next; None if it is dead."""
+        try:
+            # Nothing said, and yet waited for: its sentinel told that it is dead.
+            event: Event | None = self.pipe.recv() if self.pipe.poll() else None
+        except (EOFError, OSError):
+            return None
+        return event
+
+    def end(self) -> None:
+        """Let it go: it ends when its pipe closes, or it is killed."""
+        self.pipe.close()
+        self.process.join(PATIENCE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class LocalEngine:
+    """Runs trials in worker processes.
+
+    Args:
+        workers: how many processes.
+        settings: device, threads and how often to save.
+    """
+
+    def __init__(self, workers: int, settings: Settings) -> None:
+        if workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}.")
+        self.workers = workers
+        self.settings = settings
+        self._pool: dict[int, Worker] = {}
+        self._stopping = False
+        self._told = False
+
+    def stop(self) -> None:
+        """Put every trial down after the epoch in flight."""
+        self._stopping = True  # the loop tells the workers: a signal handler may not
+
+    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        """Run jobs until there are none left."""
+        try:
+            while True:
+                yield from self._hand_out(next_job)
+                busy = [n for n, worker in self._pool.items() if worker.trial]
+                if not busy:
+                    return
+                self._pass_on_stop()
+                for number in self._ready(busy):
+                    yield self._receive(number)
+        finally:
+            self._end()
+
+    def _hand_out(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        for number in range(self.workers):
+            while not self._stopping:
+                worker = self._pool.get(number)
+                if worker is not None and worker.trial:
+                    break
+                job = next_job()
+                if job is None:
+                    return
+                if worker is None:
+                    worker = self._pool[number] = start_worker(number, self.settings)
+                worker.trial = job.trial.id
+                if not worker.tell(job):
+                    yield self._bury(number)
+
+    def _pass_on_stop(self) -> None:
+        if self._stopping and not self._told:
+            self._told = True
+            for worker in self._pool.values():
+                worker.tell("stop")
+
+    def _ready(self, busy: list[int]) -> list[int]:
+        """Wait until a worker has said something, or has died."""
+        # A grandchild may hold a dead worker's pipe open; its sentinel it cannot.
+        watched: dict[Any, int] = {}
+        for number in busy:
+            watched[self._pool[number].pipe] = number
+            watched[self._pool[number].process.sentinel] = number
+        found = pipes.wait(list(watched), timeout=POLL)
+        return sorted({watched[each] for each in found})
+
+    def _receive(self, number: int) -> Event:
+        worker = self._pool[number]
+        event = worker.hear()
+        if event is None:
+            return self._bury(number)
+        if isinstance(event, Lost):  # out of memory: it ends itself
+            self._pool.pop(number).end()
+        elif isinstance(event, ENDS):
+            worker.trial = None
+        return event
+
+    def _bury(self, number: int) -> Lost:
+        """Give up a dead worker and say why its trial was lost."""
+        worker = self._pool.pop(number)
+        worker.process.join(PATIENCE)
+        reason = cause_of_death(worker.process.exitcode)
+        worker.end()
+        return Lost(str(worker.trial), reason)
+
+    def _end(self) -> None:
+        """Leave no worker behind; busy ones are killed, since nobody listens."""
+        for worker in self._pool.values():
+            if worker.trial:
+                worker.process.kill()
+        for worker in self._pool.values():
+            worker.end()
+        self._pool.clear()
+
+
+def start_worker(number: int, settings: Settings) -> Worker:
+    """Start a process that waits for jobs."""
+    # Elsewhere than on Linux, forking a process that has torch loaded is not safe.
+    linux = sys.platform == "linux"
+    context: Any = multiprocessing.get_context("forkserver" if linux else "spawn")
+    if linux:
+        context.set_forkserver_preload([WORKER])
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_enter,
+        args=(theirs, number, settings),
+        name=f"adadecay-{number}",
+        daemon=False,  # a user's DataLoader may want children of its own
+    )
+    with _threads_in_environment(settings.threads):
+        process.start()
+    theirs.close()  # so that its death closes the pipe
+    return Worker(process, ours)
+
+
+def _enter(pipe: Any, number: int, settings: Settings) -> None:
+    from adadecay.lab.engines.worker import work
+
+    work(pipe, number, settings)
+
+
+@contextlib.contextmanager
+def _threads_in_environment(threads: int) -> Iterator[None]:
+    """Let libraries that ask the environment for their threads find the number."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def cause_of_death(exitcode: int | None) -> str:
+    """Say what a process ended of."""
+    if exitcode is None or exitcode >= 0:
+        return f"the worker ended with status {exitcode}"
+    try:
+        number = signal.Signals(-exitcode)
+    except ValueError:
+        return f"the worker died of signal {-exitcode}"
+    hint = f": {CAUSES[number]}" if number in CAUSES else ""
+    return f"the worker died of {number.name}{hint}"

@@ -1,0 +1,175 @@
+"""A user's whole training loop as a trial.
+
+In: ``trainer = "module:function"``, a generator function that is called as
+``function(make_optimizer, seed=…, epochs=…, **arguments)`` and yields a dictionary of
+numbers an epoch. Out: the same rows as the lab's own loop.
+
+A trainer that wants to be resumed in the middle also takes ``checkpoint`` (None at the
+start) and yields its state under that key: tensors, numbers, strings, and lists and
+dictionaries of them. Any other starts again from the first epoch.
+"""
+
+import inspect
+import io
+import math
+import numbers
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from adadecay.lab import optimizers
+from adadecay.lab.learning_rates import learning_rates
+from adadecay.lab.registry import load_object
+from adadecay.lab.seeds import derive, reseed
+
+__all__ = ["OptimizerMaker", "OwnTraining"]
+
+STATE = "checkpoint"
+
+
+class OptimizerMaker:
+    """Makes the study's optimizer for a user's own training loop.
+
+    Call it with ``model.named_parameters()`` (or ``model.parameters()``). The lab sets
+    the learning rate of what it makes at the beginning of each epoch.
+
+    Args:
+        definition: what defines the trial.
+        generator: where optimizers that draw take their numbers from.
+    """
+
+    def __init__(self, definition: dict[str, Any], generator: torch.Generator) -> None:
+        self.name: str = definition["optimizer"]["name"]
+        self.arguments: dict[str, Any] = dict(definition["optimizer"]["arguments"])
+        self.lr: float = definition["lr"]
+        self.made: list[Optimizer] = []
+        self._generator = generator
+
+    def __call__(self, parameters: Iterable[Any]) -> Optimizer:
+        """Make the optimizer for these parameters, named or not."""
+        listed = list(parameters)
+        if listed and isinstance(listed[0], Tensor):
+            listed = [(str(i), parameter) for i, parameter in enumerate(listed)]
+        made = optimizers.make(
+            self.name, listed, lr=self.lr, generator=self._generator, **self.arguments
+        )
+        self.made.append(made)
+        return made
+
+
+class OwnTraining:
+    """A user's training loop, run epoch by epoch.
+
+    Args:
+        definition: what defines the trial.
+    """
+
+    digest: str | None = None
+    layers: tuple[str, ...] = ()
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        self.definition = definition
+        self.seed = definition["seed"]
+        self.count = definition["epochs"]
+        self.rates = learning_rates(definition)
+        self.function = load_object(definition["trainer"]["name"])
+        self.resumes = STATE in inspect.signature(self.function).parameters
+        self.generator = torch.Generator()
+        self.maker = OptimizerMaker(definition, self.generator)
+        self.state: Any = None
+
+    def epochs(self, start: int) -> Iterator[dict[str, Any]]:
+        """Run the user's loop from epoch ``start`` on."""
+        options = dict(self.definition["trainer"]["arguments"])
+        if self.resumes:
+            options[STATE] = self.state
+        self._begin(start)
+        begun = time.perf_counter()
+        loop = self.function(self.maker, seed=self.seed, epochs=self.count, **options)
+        if not isinstance(loop, Iterator):
+            raise TypeError(
+                f"The trainer {self.definition['trainer']['name']!r} must be a "
+                f"generator that yields a dictionary an epoch, not return {loop!r}."
+            )
+        for epoch in range(start, self.count):
+            self._begin(epoch)
+            row = self._row(epoch, next(loop, None))
+            row["seconds"] = round(time.perf_counter() - begun, 6)
+            yield row
+            begun = time.perf_counter()
+            if row.get("diverged"):
+                return
+
+    def _begin(self, epoch: int) -> None:
+        reseed(self.seed, "epoch", epoch)
+        self.generator.manual_seed(derive(self.seed, "optimizer", epoch))
+        for optimizer in self.maker.made:
+            for group in optimizer.param_groups:
+                group["lr"] = self.rates[epoch]
+
+    def _row(self, epoch: int, given: Any) -> dict[str, Any]:
+        """Check what was yielded and turn it into a row."""
+        name = self.definition["trainer"]["name"]
+        if given is None:
+            raise ValueError(
+                f"The trainer {name!r} ended after {epoch} of {self.count} epochs; it "
+                f"must yield once for each epoch."
+            )
+        if not isinstance(given, dict):
+            raise TypeError(
+                f"The trainer {name!r} must yield a dictionary of numbers, not "
+                f"{type(given).__name__}."
+            )
+        values = dict(given)
+        self.state = values.pop(STATE, None)
+        row: dict[str, Any] = {"epoch": epoch, "lr": self.rates[epoch]}
+        for key, value in values.items():
+            row[str(key)] = _number(value, key, name)
+        score = self.definition["score"]
+        if score not in row:
+            raise ValueError(
+                f"The trainer {name!r} yields {', '.join(map(str, values)) or 'nothing'}"
+                f", and not the score {score!r} that the study asks for."
+            )
+        bad = [key for key in (score, "train_loss") if key in row and row[key] is None]
+        return {**row, "diverged": True} if bad else row
+
+    def save(self) -> bytes:
+        """Return the state that the trainer offered, if it did."""
+        buffer = io.BytesIO()
+        torch.save({"offered": self.state is not None, "state": self.state}, buffer)
+        payload = buffer.getvalue()
+        try:  # now, not when the run has to be resumed
+            torch.load(io.BytesIO(payload), map_location="meta", weights_only=True)
+        except pickle.UnpicklingError as error:
+            reason = str(error).splitlines()[0]
+            raise TypeError(
+                f"The checkpoint that the trainer {self.definition['trainer']['name']!r} "
+                f"yields must hold only tensors, numbers, strings, lists and "
+                f"dictionaries: {reason}"
+            ) from None
+        return payload
+
+    def load(self, payload: bytes) -> bool:
+        """Take up the state that the trainer offered; False if it offered none."""
+        saved = torch.load(io.BytesIO(payload), weights_only=True)
+        if not (self.resumes and saved["offered"]):
+            return False
+        self.state = saved["state"]
+        return True
+
+
+def _number(value: Any, key: Any, trainer: str) -> float | None:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(
+            f"The trainer {trainer!r} yields {key} = {value!r}; it must be a number."
+        )
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,290 @@
+"""StudySpec → ordered trials, each named by the hash of all that defines its result.
+
+In: a StudySpec. Out: a :class:`Plan`. What defines a result is written out in full
+(defaults filled in, a user's functions by their source), so that two studies that ask
+for the same trial share it, and a changed default is another trial. Labels, titles and
+the number of workers define nothing. No torch is imported.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adadecay.lab.networks import NETWORKS
+from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.schedules import SCHEDULES
+from adadecay.lab.seeds import trial_seed
+from adadecay.lab.sources import is_own, source_digest
+from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
+
+__all__ = ["Cell", "Plan", "Trial", "make_plan"]
+
+LOOP: Final = 1  # raised when the training loop changes what it computes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One dataset with one network, and what varies in them.
+
+    Args:
+        name: such as ``mnist/lenet-4(dropout=0.25)``.
+        dataset: name of the dataset; empty with a trainer.
+        network: name of the network, or of the trainer.
+        arguments: arguments of the network.
+    """
+
+    name: str
+    dataset: str
+    network: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training run.
+
+    Args:
+        id: hash of ``definition``.
+        definition: everything that its result depends on, as plain values.
+        cell: dataset and network.
+        label: what the study calls its optimizer.
+        number: which of the paired repetitions it is, from 0.
+    """
+
+    id: str
+    definition: dict[str, Any]
+    cell: Cell
+    label: str
+    number: int
+
+    @property
+    def timing(self) -> str:
+        """Name what decides how long one of its epochs takes."""
+        d = self.definition
+        parts = [d["dataset"], d["network"], d["trainer"], d["optimizer"]["name"]]
+        parts += [d["batch_size"], d["holdout"], d["examples"], d["precision"]]
+        return hashlib.sha256(_canonical(parts)).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study and its trials, in the order in which they run.
+
+    Trials go number by number, so that stopping early leaves every cell and every
+    optimizer with as many paired trials as there was time for.
+    """
+
+    spec: StudySpec
+    trials: tuple[Trial, ...]
+
+    @functools.cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells, in the order of the study."""
+        return tuple(dict.fromkeys(trial.cell for trial in self.trials))
+
+    @functools.cached_property
+    def unique(self) -> tuple[Trial, ...]:
+        """The trials without those that are the same under another label."""
+        return tuple({trial.id: trial for trial in self.trials}.values())
+
+
+def make_plan(spec: StudySpec) -> Plan:
+    """Expand a study into its trials.
+
+    Args:
+        spec: the study.
+
+    Returns:
+        The plan; the same study gives the same plan.
+
+    Example:
+        >>> from adadecay.lab.plan import make_plan
+        >>> from adadecay.lab.spec_file import read_spec
+        >>> len(make_plan(read_spec("paper/comparison")).trials)
+        3168
+    """
+    trials: list[tuple[int, Trial]] = []
+    conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
+    labels = _labels(spec, conditions)
+    for place, condition in enumerate(conditions):
+        for number in range(condition.trials):
+            definition = condition.define(trial_seed(spec.seed, number))
+            name = hashlib.sha256(_canonical(definition)).hexdigest()[:20]
+            trial = Trial(name, definition, condition.cell, labels[place], number)
+            trials.append((number, trial))
+    trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
+    return Plan(spec, tuple(trial for _, trial in trials))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a cell's trials with one optimizer have in common."""
+
+    cell: Cell
+    optimizer: OptimizerSpec
+    given: dict[str, Any]  # what the study says of the optimizer, for labels
+    trials: int
+    common: dict[str, Any]
+
+    def define(self, seed: int) -> dict[str, Any]:
+        """Return all that defines one trial."""
+        return {**self.common, "seed": seed}
+
+
+def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Any]]]:
+    """Give every dataset with every network, and the definition of both."""
+    if spec.trainer is not None:
+        for arguments in spec.trainer.grid():
+            cell = _name_cell("", spec.trainer, arguments)
+            yield None, cell, {"trainer": _whole(spec.trainer.name, arguments)}
+        return
+    for cell_spec in spec.cells:
+        pairs = itertools.product(cell_spec.dataset, cell_spec.network)
+        for dataset, network in pairs:
+            for given, arguments in itertools.product(dataset.grid(), network.grid()):
+                label = dataset.name + _brackets(given)
+                full = NETWORKS.check(network.name, arguments)
+                yield (
+                    cell_spec,
+                    _name_cell(label, network, arguments),
+                    {
+                        "dataset": _whole(dataset.name, given),
+                        "network": _whole(network.name, full),
+                    },
+                )
+
+
+def _name_cell(dataset: str, network: Named, arguments: dict[str, Any]) -> Cell:
+    name = network.name + _brackets(arguments)
+    return Cell(
+        f"{dataset}/{name}" if dataset else name,
+        dataset,
+        network.name,
+        tuple(sorted(arguments.items())),
+    )
+
+
+def _conditions(
+    spec: StudySpec, cell_spec: CellSpec | None, cell: Cell, defined: dict[str, Any]
+) -> Iterator[Condition]:
+    """Give every optimizer of the study in one cell, grids expanded."""
+    override = cell_spec or spec
+    depth = _depth(cell_spec, cell)
+    common = {
+        "loop": LOOP,
+        "dataset": None,
+        "network": None,
+        "trainer": None,
+        "loss": _whole(spec.loss, {}) if spec.loss else None,
+        "metric": _whole(spec.metric, {}) if spec.metric else None,
+        "score": score_key(spec),
+        "epochs": override.epochs or spec.epochs,
+        "batch_size": override.batch_size or spec.batch_size,
+        "holdout": spec.holdout,
+        "examples": spec.examples,
+        "precision": spec.precision,
+        **defined,
+    }
+    trials = override.trials or spec.trials
+    for optimizer in spec.optimizers:
+        for said, rest in _settings(spec, optimizer, depth):
+            yield Condition(cell, optimizer, said, trials, common | rest)
+
+
+def _settings(
+    spec: StudySpec, optimizer: OptimizerSpec, depth: str
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Give each point of an optimizer's grid: what a label says, what defines it."""
+    facts = OPTIMIZERS.get(optimizer.name).facts
+    usual = facts["arguments"][depth] if facts else {}
+    rates = optimizer.lr or (facts["lr"][depth],)
+    schedules = list(_schedules(spec, optimizer))
+    for given in optimizer.grid():
+        full = OPTIMIZERS.check(optimizer.name, usual | given)
+        for lr, (schedule, steps) in itertools.product(rates, schedules):
+            said = dict(given)
+            said |= {"lr": lr} if optimizer.lr else {}
+            said |= {"schedule": schedule} if schedule else {}
+            whole = _whole(optimizer.name, full)
+            yield said, {"optimizer": whole, "lr": lr, "schedule": steps}
+
+
+def _depth(cell_spec: CellSpec | None, cell: Cell) -> str:
+    if cell_spec is None or is_own(cell.network):
+        return "deep" if cell_spec is not None and cell_spec.deep else "shallow"
+    return str(NETWORKS.get(cell.network).facts["depth"])
+
+
+def score_key(spec: StudySpec) -> str:
+    """Name the number of a row that is compared."""
+    if spec.trainer is not None and spec.score:
+        return spec.score
+    if spec.metric:
+        return "test_" + spec.metric.rpartition(":")[2].rpartition(".")[2]
+    return "test_loss" if spec.loss else "test_accuracy"
+
+
+def _labels(spec: StudySpec, conditions: list[Condition]) -> list[str]:
+    """Name each optimizer, with those of its arguments that vary within the study."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for condition in conditions:
+        values = seen.setdefault(_base_label(condition.optimizer), {})
+        for key, value in condition.given.items():
+            values.setdefault(key, set()).add(repr(value))
+    labels = []
+    for condition in conditions:
+        base = _base_label(condition.optimizer)
+        varied = {
+            key: value
+            for key, value in condition.given.items()
+            if len(seen[base][key]) > 1
+        }
+        labels.append(base + _brackets(varied))
+    return labels
+
+
+def _base_label(optimizer: OptimizerSpec) -> str:
+    return optimizer.label or optimizer.name
+
+
+def _brackets(arguments: dict[str, Any]) -> str:
+    if not arguments:
+        return ""
+    shown = (
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in arguments.items()
+    )
+    return f"({', '.join(shown)})"
+
+
+def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Write a name out with its arguments and, if it is a user's own, its source."""
+    whole: dict[str, Any] = {"name": name, "arguments": arguments}
+    return whole | {"source": source_digest(name)} if is_own(name) else whole
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _schedules(
+    spec: StudySpec, optimizer: OptimizerSpec
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give the schedules of an optimizer, each with what a label says of it."""
+    facts = OPTIMIZERS.get(optimizer.name).facts
+    usual = str(facts["schedule"]) if facts else "constant"
+    # The study's schedule is for those that the paper anneals, and for a user's own.
+    annealed = not facts or usual != "constant"
+    chosen = optimizer.schedule or (spec.schedule if annealed else ())
+    if not chosen:
+        # A trainer's learning rate is its own affair unless the study says otherwise.
+        name = usual if spec.trainer is None else "constant"
+        yield "", _whole(name, SCHEDULES.check(name, {}))
+    for each in chosen:
+        for given in each.grid():
+            full = SCHEDULES.check(each.name, given)
+            yield each.name + _brackets(given), _whole(each.name, full)

@@ -1,0 +1,106 @@
+"""Where a result comes from: commit, versions, machine.
+
+Flows in: the installed packages, the processor, git. Flows out: plain dictionaries for
+trial.json and ``adadecay info``. :func:`describe` needs no torch; :func:`environment`
+is what must not change within a trial, since the numbers depend on it.
+"""
+
+import functools
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+__all__ = ["describe", "environment", "processor"]
+
+PACKAGES = ("adadecay", "torch", "numpy")
+
+
+def version(package: str) -> str | None:
+    """Return the version of an installed package, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def processor() -> str:
+    """Return the name of the processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def commit() -> str | None:
+    """Return the commit that this package runs from, ``+changed`` when it was edited.
+
+    None when it is not run from a checkout of its own.
+    """
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = functools.partial(
+            subprocess.run, cwd=root, capture_output=True, text=True, timeout=10
+        )
+        head = run(["git", "rev-parse", "HEAD"], check=True).stdout.strip()
+        changed = run(["git", "status", "--porcelain", "--", "src"], check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+changed" if changed.strip() else "")
+
+
+def describe() -> dict[str, Any]:
+    """Return commit, versions and machine, as they are noted with each trial."""
+    return {
+        "commit": commit(),
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in PACKAGES},
+        },
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def environment(*, device: str, threads: int) -> dict[str, Any]:
+    """Return what the bits of a result depend on, besides the trial itself.
+
+    Args:
+        device: where the trial runs, such as ``"cpu"``.
+        threads: torch threads.
+
+    Returns:
+        A dictionary; a trial begun under another one starts again.
+    """
+    import torch
+
+    found = {
+        "torch": torch.__version__,
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": threads,
+        "device": device,
+        "kernel": kernel(),
+    }
+    if device.startswith("cuda"):
+        found["device"] = torch.cuda.get_device_name(device)
+    return found
+
+
+def kernel() -> str:
+    """Say which native kernel the fused path of AdaDecay uses, if any."""
+    try:
+        from adadecay import kernels
+
+        return str(kernels.describe())  # type: ignore[attr-defined]
+    except (ImportError, AttributeError):
+        return "none"

@@ -1,0 +1,219 @@
+"""Files → tidy tables: one row an epoch, one row a layer and epoch, one row a trial.
+
+In: a plan and a results folder. Out: polars data frames, whose columns ``docs/lab.md``
+lists. Statistics work from the column ``score``, whatever the study's score is.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adadecay.lab.files import (
+    State,
+    read_epochs,
+    read_json,
+    read_state,
+    trial_folder,
+)
+from adadecay.lab.plan import Plan, Trial
+
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["export", "rates_table", "results_table", "trials_table"]
+
+CHUNK = 250  # trials read at a time: Python's numbers take much room, a frame's little
+NUMBERS = (
+    "lr",
+    "train_loss",
+    "test_accuracy",
+    "test_loss",
+    "validation_accuracy",
+    "validation_loss",
+    "seconds",
+)
+APART = ("epoch", "rates", "evaluation_seconds")
+
+
+def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
+    """Return the columns that are the same in every epoch of a trial."""
+    d = trial.definition
+    optimizer = d["optimizer"]["arguments"]
+    network = dict(d["network"]["arguments"]) if d["network"] else {}
+    trainer = d["trainer"]["arguments"] if d["trainer"] else {}
+    return {
+        "trial": trial.id,
+        "cell": trial.cell.name,
+        "dataset": trial.cell.dataset,
+        "network": trial.cell.network,
+        "optimizer": trial.label,
+        "optimizer_name": d["optimizer"]["name"],
+        "arguments": json.dumps({**network, **trainer, **optimizer}, sort_keys=True),
+        "weight_decay": optimizer.get("weight_decay"),
+        "alpha": optimizer.get("alpha"),
+        "dropout": network.get("dropout"),
+        "schedule": d["schedule"]["name"],
+        "width": network.get("width"),
+        "number": trial.number,
+        "seed": d["seed"],
+        "epochs": d["epochs"],
+        "status": state.status,
+        "score_name": d["score"].removeprefix("test_"),
+    }
+
+
+def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    text, real, whole = pl.String, pl.Float64, pl.Int64
+    return {
+        "trial": text,
+        "cell": text,
+        "dataset": text,
+        "network": text,
+        "optimizer": text,
+        "optimizer_name": text,
+        "arguments": text,
+        "weight_decay": real,
+        "alpha": real,
+        "dropout": real,
+        "schedule": text,
+        "width": real,
+        "number": whole,
+        "seed": whole,
+        "epochs": whole,
+        "status": text,
+        "score_name": text,
+    }
+
+
+def _chunks(plan: Plan) -> Iterator[tuple[Trial, ...]]:
+    for start in range(0, len(plan.trials), CHUNK):
+        yield plan.trials[start : start + CHUNK]
+
+
+def results_table(plan: Plan, root: Path) -> "polars.DataFrame":
+    """Return one row for each trial and epoch that is recorded."""
+    import polars as pl
+
+    frames = [_results_chunk(trials, root) for trials in _chunks(plan)]
+    return pl.concat(frames, how="diagonal")
+
+
+def _results_chunk(trials: tuple[Trial, ...], root: Path) -> "polars.DataFrame":
+    import polars as pl
+
+    fixed: list[dict[str, Any]] = []
+    source: list[int] = []
+    rows: list[dict[str, Any]] = []
+    scores: list[tuple[Any, Any]] = []
+    for trial in trials:
+        state = read_state(root, trial.id)
+        if state.status == "waiting":
+            continue
+        found = read_epochs(root, trial.id)
+        source += [len(fixed)] * len(found)
+        fixed.append(trial_columns(trial, state))
+        key = trial.definition["score"]
+        held = key.replace("test_", "validation_", 1)
+        held = held if held != key else ""
+        scores += [(row.get(key), row.get(held)) for row in found]
+        rows += found
+    extra = {key for row in rows for key in row} - {*NUMBERS, *APART}
+    values = {"epoch": pl.Series([row["epoch"] for row in rows], dtype=pl.Int64)}
+    for name in (*NUMBERS, *sorted(extra)):
+        column = [row.get(name) for row in rows]
+        values[name] = pl.Series(column, dtype=pl.Float64)
+    values["score"] = pl.Series([score for score, _ in scores], dtype=pl.Float64)
+    held_out = [held for _, held in scores]
+    values["validation_score"] = pl.Series(held_out, dtype=pl.Float64)
+    per_trial = pl.DataFrame(fixed, schema=_schema())[source]
+    return per_trial.hstack(pl.DataFrame(values))
+
+
+def rates_table(plan: Plan, root: Path) -> "polars.DataFrame":
+    """Return one row for each trial, epoch and tensor with a θ."""
+    import polars as pl
+
+    schema = {
+        "trial": pl.String,
+        "cell": pl.String,
+        "dataset": pl.String,
+        "network": pl.String,
+        "optimizer": pl.String,
+        "number": pl.Int64,
+        "epoch": pl.Int64,
+        "layer": pl.String,
+        "mean_theta": pl.Float64,
+        "power_theta": pl.Float64,
+    }
+    frames = [pl.DataFrame(schema=schema)]
+    for trial in plan.trials:
+        record = read_json(trial_folder(root, trial.id) / "trial.json")
+        if record is None or not record.get("layers"):
+            continue
+        found = [row for row in read_epochs(root, trial.id) if "rates" in row]
+        layers, count = record["layers"], len(record["layers"])
+        frame = pl.DataFrame(
+            {
+                "epoch": [row["epoch"] for row in found for _ in range(count)],
+                "layer": layers * len(found),
+                "mean_theta": [v for row in found for v in row["rates"]["mean"]],
+                "power_theta": [v for row in found for v in row["rates"]["power"]],
+            },
+            schema={key: schema[key] for key in list(schema)[6:]},
+        )
+        cell = trial.cell
+        names = (trial.id, cell.name, cell.dataset, cell.network, trial.label)
+        fixed = dict(zip(list(schema)[:5], names, strict=True))
+        columns = [pl.lit(value).alias(key) for key, value in fixed.items()]
+        columns.append(pl.lit(trial.number, dtype=pl.Int64).alias("number"))
+        frames.append(frame.with_columns(columns).select(list(schema)))
+    return pl.concat(frames)
+
+
+def trials_table(plan: Plan, root: Path) -> "polars.DataFrame":
+    """Return one row for each planned trial: how far it is, and why it failed."""
+    import polars as pl
+
+    rows = []
+    for trial in plan.trials:
+        state = read_state(root, trial.id)
+        record = state.record or {}
+        rows.append(
+            {
+                **trial_columns(trial, state),
+                "epochs_done": state.epochs,
+                "score": record.get("score"),
+                "seconds": record.get("seconds"),
+                "reason": record.get("reason"),
+            }
+        )
+    schema = _schema() | {
+        "epochs_done": pl.Int64,
+        "score": pl.Float64,
+        "seconds": pl.Float64,
+        "reason": pl.String,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def export(plan: Plan, root: Path, stem: Path) -> tuple[Path, Path]:
+    """Write the results as ``STEM.parquet`` and ``STEM.csv``.
+
+    Args:
+        plan: the study's trials.
+        root: the results folder.
+        stem: path without suffix.
+
+    Returns:
+        The two files.
+    """
+    table = results_table(plan, root)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    parquet = stem.with_name(stem.name + ".parquet")
+    csv = stem.with_name(stem.name + ".csv")
+    table.write_parquet(parquet)
+    table.write_csv(csv)
+    return parquet, csv

@@ -1,0 +1,140 @@
+"""The source of a user's own functions, found and hashed without importing it.
+
+In: ``"package.module:function"``. Out: a digest of that module and of the modules
+beside it that it imports, so that a trial's name changes when the code behind it does.
+Comments and layout do not count. Importing would run the user's code, and torch.
+"""
+
+import ast
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["LIVE", "is_own", "name_of", "source_digest"]
+
+LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def is_own(name: str) -> bool:
+    """Whether ``name`` is a user's own ``"package.module:function"``."""
+    return ":" in name
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return ``"module:function"`` for a function that a study was given in Python.
+
+    A function from a script's main module is named by the script's file, so that worker
+    processes can import it. One that has no file (a notebook's) is kept in the module
+    :data:`LIVE` of this process, and runs only here.
+    """
+    name = getattr(function, "__qualname__", "")
+    if not name or "<" in name:
+        raise ValueError(
+            f"{function!r} cannot be named in a study: define it with `def` at the top "
+            f"level of a module."
+        )
+    module = function.__module__
+    if module == "__main__":
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        if file is None:
+            live = sys.modules.setdefault(LIVE, ModuleType(LIVE))
+            setattr(live, name, function)
+        module = Path(file).stem if file else LIVE
+    return f"{module}:{name}"
+
+
+def source_digest(name: str) -> str:
+    """Return a digest of the code that ``"package.module:function"`` stands for.
+
+    Args:
+        name: module and attribute; the module is looked for on ``sys.path`` and in the
+            current folder.
+
+    Returns:
+        Sixteen hexadecimal digits.
+
+    Raises:
+        ValueError: there is no such module.
+    """
+    module, _, attribute = name.partition(":")
+    if module == LIVE:
+        function = getattr(sys.modules[LIVE], attribute)
+        return _hash([inspect.getsource(function)])
+    found = _find(module, [*sys.path, str(Path.cwd())])
+    if found is None or found.origin is None:
+        raise ValueError(
+            f"{name!r} names the module {module!r}, which is neither installed nor in "
+            f"the current folder."
+        )
+    return _hash(_sources(module, found))
+
+
+def _hash(texts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _find(module: str, path: list[str]) -> ModuleSpec | None:
+    """Find a module as import would, without running the packages that hold it."""
+    found: ModuleSpec | None = None
+    parts = module.split(".")
+    for depth in range(len(parts)):
+        found = PathFinder.find_spec(".".join(parts[: depth + 1]), path)
+        if found is None:
+            return None
+        path = list(found.submodule_search_locations or [])
+    return found
+
+
+def _sources(module: str, found: ModuleSpec) -> list[str]:
+    """Return the normalised source of a module and of those beside it it imports."""
+    top = module.partition(".")[0]
+    root = _root(module, found)
+    beside = root.name not in INSTALLED  # installed: only its own package counts
+    sources: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        spec = _find(name, [str(root)])
+        inside = beside or name.partition(".")[0] == top
+        if name in sources or not inside or spec is None or spec.origin is None:
+            continue
+        file = Path(spec.origin)
+        if file.suffix != ".py":
+            sources[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            continue
+        tree = ast.parse(file.read_bytes(), filename=str(file))
+        sources[name] = ast.unparse(tree)
+        waiting += _imports(tree, name, package=file.name == "__init__.py")
+    return [f"{name}\n{sources[name]}" for name in sorted(sources)]
+
+
+def _root(module: str, found: ModuleSpec) -> Path:
+    """Return the folder from which the module's top-level package is imported."""
+    file = Path(str(found.origin))
+    levels = module.count(".") + (1 if file.name == "__init__.py" else 0)
+    return file.parents[levels]
+
+
+def _imports(tree: ast.AST, module: str, *, package: bool) -> list[str]:
+    """List every module that a tree may import, by its full name."""
+    names: list[str] = []
+    home = module.split(".") if package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            up = home[: len(home) - node.level + 1] if node.level else []
+            base = ".".join([*up, *([node.module] if node.module else [])])
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    # Importing a.b.c also runs a and a.b.
+    prefixes = {name.rsplit(".", cut)[0] for name in names for cut in (0, 1, 2)}
+    return sorted(prefix for prefix in prefixes if prefix and prefix[0] != ".")

@@ -1,0 +1,269 @@
+"""StudySpec: what a study is, validated, before anything is computed.
+
+In: plain values, from a TOML file (:mod:`adadecay.lab.spec_file`) or from Python. Out:
+a frozen model. A list stands for a grid wherever one value is meant. Unknown keys are
+errors, and the names of datasets, networks, optimizers and schedules are checked
+against their registries, which are plain data: nothing here imports torch.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from adadecay.lab.datasets import DATASETS
+from adadecay.lab.networks import NETWORKS
+from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.registry import Registry
+from adadecay.lab.schedules import SCHEDULES
+from adadecay.lab.sources import is_own, name_of
+
+__all__ = ["CellSpec", "Named", "OptimizerSpec", "StudySpec"]
+
+FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
+OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*")
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _as_table(value: Any) -> Any:
+    """Turn a bare name, or a function given in Python, into a table with that name."""
+    if callable(value) and not isinstance(value, BaseModel):
+        value = name_of(value)
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _as_tables(value: Any) -> Any:
+    return tuple(_as_table(each) for each in as_list(value))
+
+
+def _as_path(value: Any) -> Any:
+    value = name_of(value) if callable(value) else value
+    if isinstance(value, str) and not is_own(value):
+        raise ValueError("must have the form 'package.module:function'")
+    return value
+
+
+class Named(BaseModel):
+    """A registered name, or a user's ``"package.module:function"``, with arguments."""
+
+    model_config = OPEN
+    name: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What was given beside the name, lists and all."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Give one dictionary of arguments for each point of the grid."""
+        arguments = self.arguments
+        for values in itertools.product(*map(as_list, arguments.values())):
+            yield dict(zip(arguments, values, strict=True))
+
+
+def _listed(registry: Registry) -> Callable[[Named], Named]:
+    def check(value: Named) -> Named:
+        for arguments in value.grid():
+            try:
+                registry.check(value.name, arguments)
+            except TypeError as error:  # pydantic reports ValueErrors only
+                raise ValueError(str(error)) from None
+        return value
+
+    return check
+
+
+def _all_listed(registry: Registry) -> Callable[[tuple[Named, ...]], Any]:
+    check = _listed(registry)
+    return lambda values: tuple(check(value) for value in values)
+
+
+class OptimizerSpec(Named):
+    """One optimizer of a study: its name, its arguments, and how its rate goes.
+
+    Args:
+        label: what tables call it; by default its name and the arguments that vary.
+        lr: learning rate of the first epoch; by default the registry's for the network.
+        schedule: by default the study's, or constant where the paper says so.
+    """
+
+    label: str | None = None
+    lr: Annotated[tuple[float, ...], BeforeValidator(as_list)] = ()
+    schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+
+    @field_validator("lr", mode="before")
+    @classmethod
+    def _floats(cls, value: Any) -> Any:
+        return tuple(float(v) if type(v) is int else v for v in as_list(value))
+
+    @field_validator("lr")
+    @classmethod
+    def _positive(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if any(not 0 < each < float("inf") for each in value):
+            raise ValueError("must be above 0 and finite")
+        return value
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        _listed(OPTIMIZERS)(self)
+        _all_listed(SCHEDULES)(self.schedule)
+        if is_own(self.name) and not self.lr:
+            raise ValueError("an optimizer of your own needs lr, its learning rate")
+        return self
+
+
+class CellSpec(BaseModel):
+    """A dataset and a network, or lists of them; and what differs from the study.
+
+    Args:
+        dataset: what is learned.
+        network: what learns it.
+        deep: whether a user's own network takes the settings of the deep ones.
+        trials: instead of the study's.
+        epochs: instead of the study's.
+        batch_size: instead of the study's.
+    """
+
+    model_config = FROZEN
+    dataset: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = Field(
+        min_length=1
+    )
+    network: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = Field(
+        min_length=1
+    )
+    deep: bool | None = None
+    trials: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
+
+    _datasets = field_validator("dataset")(_all_listed(DATASETS))
+    _networks = field_validator("network")(_all_listed(NETWORKS))
+
+
+Path = Annotated[str | None, BeforeValidator(_as_path)]
+
+
+class StudySpec(BaseModel):
+    """A whole study; see ``docs/lab.md`` for each key.
+
+    Args:
+        name: what it is called in the results.
+        title: a heading for the report.
+        summary: what it asks, in a sentence or two.
+        cells: datasets and networks; none where a ``trainer`` does it all.
+        optimizers: what is compared.
+        trials: how many paired repetitions.
+        epochs: passes over the training data.
+        batch_size: examples in a mini-batch.
+        schedule: how the annealed optimizers' learning rate falls.
+        seed: of the whole study.
+        device: where to train; ``auto`` takes CUDA where there is one.
+        precision: of weights and data; ``bfloat16`` is torch's autocast.
+        threads: torch threads in each worker.
+        holdout: share of the training set that is kept back for validation.
+        examples: use only this many training examples.
+        loss: a user's ``function(outputs, targets)`` instead of cross-entropy.
+        metric: a user's ``function(outputs, targets)`` instead of accuracy.
+        trainer: a user's whole training loop, a generator of numbers an epoch.
+        score: which number is compared; needed with a ``trainer``.
+        larger_is_better: whether a larger score is a better one.
+        baseline: the optimizer that the others are compared with.
+        chosen: optimizer arguments whose value is chosen on held-out data.
+    """
+
+    model_config = FROZEN
+    name: str
+    title: str = ""
+    summary: str = ""
+    cells: tuple[CellSpec, ...] = ()
+    optimizers: tuple[OptimizerSpec, ...] = Field(min_length=1)
+    trials: int = Field(default=5, ge=1)
+    epochs: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=128, ge=1)
+    schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+    seed: int = Field(default=0, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "float64", "bfloat16"] = "float32"
+    threads: int = Field(default=1, ge=1)
+    holdout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    examples: int | None = Field(default=None, ge=1)
+    loss: Path = None
+    metric: Path = None
+    trainer: Annotated[Named | None, BeforeValidator(_as_table)] = None
+    score: str | None = None
+    larger_is_better: bool = True
+    baseline: str | None = None
+    chosen: tuple[str, ...] = ()
+
+    _schedules = field_validator("schedule")(_all_listed(SCHEDULES))
+
+    @field_validator("cells", "optimizers", "chosen", mode="before")
+    @classmethod
+    def _tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("optimizers", mode="before")
+    @classmethod
+    def _bare_names(cls, value: Any) -> Any:
+        return _as_tables(value)
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        # Names become folders, so that anything else could leave the results.
+        base, bracket, rest = value.partition("[")
+        safe = not bracket or re.fullmatch(r"[A-Za-z0-9_.,=+:\-]+\]", rest)
+        if not NAME.fullmatch(base) or ".." in base or not safe:
+            raise ValueError(
+                "must be letters, digits and any of - _ . with / between parts"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.trainer is None and not self.cells:
+            raise ValueError("needs at least one [[cells]] table, or a trainer")
+        if self.trainer is not None:
+            _check_trainer(self)
+        names = {each.label or each.name for each in self.optimizers}
+        names |= {each.name for each in self.optimizers}
+        if self.baseline is not None and self.baseline not in names:
+            raise ValueError(
+                f"baseline {self.baseline!r} is none of the optimizers: "
+                f"{', '.join(sorted(names))}"
+            )
+        return self
+
+
+def _check_trainer(spec: StudySpec) -> None:
+    if spec.trainer is not None and not is_own(spec.trainer.name):
+        raise ValueError(
+            f"trainer {spec.trainer.name!r} must have the form "
+            f"'package.module:function'"
+        )
+    if not spec.score:
+        raise ValueError(
+            "a study with a trainer needs score: which of the numbers that the trainer "
+            "yields is compared, such as score = 'accuracy'"
+        )
+    given = [key for key in ("loss", "metric", "examples") if getattr(spec, key)]
+    given += ["cells"] if spec.cells else []
+    given += ["holdout"] if spec.holdout else []
+    if given:
+        raise ValueError(
+            f"{given[0]} has no meaning with a trainer, which does the training itself"
+        )

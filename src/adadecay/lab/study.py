@@ -1,0 +1,204 @@
+"""Study and run: the lab as a library.
+
+In: the name of a built-in study, a TOML file, or the same keys in Python. Out: a
+:class:`Study` that plans, and whose results are data frames; :func:`run` runs it. The
+command line is a thin layer over this module. torch is imported by running, not before.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adadecay.lab.driver import ATTEMPTS, Outcome, drive
+from adadecay.lab.engines import Engine, Event, Settings
+from adadecay.lab.files import check_format, read_json
+from adadecay.lab.plan import Plan, make_plan
+from adadecay.lab.sources import LIVE
+from adadecay.lab.spec import StudySpec
+from adadecay.lab.spec_file import SpecError, make_spec, read_spec
+from adadecay.lab.variants import vary
+
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["Study", "default_results", "run"]
+
+CELL_KEYS = ("dataset", "network", "deep")
+
+
+def default_results() -> Path:
+    """Return where results go: ``$ADADECAY_RESULTS``, or ``results`` here."""
+    return Path(os.environ.get("ADADECAY_RESULTS") or "results")
+
+
+class Study:
+    """A study: its plan, and its results as far as there are any.
+
+    Args:
+        source: a TOML file, the name of a built-in study or of a variant that was run
+            before, or None when the keys are given here.
+        results: the results folder; by default ``results`` in the current folder.
+        **keys: the keys of a study file. ``dataset`` and ``network`` stand for one
+            cell; functions may be given as they are.
+
+    Example:
+        >>> from adadecay.lab import Study
+        >>> study = Study(
+        ...     name="mine", dataset="digits", network="nn-2", epochs=3, trials=2,
+        ...     optimizers=["sgd", "adadecay"],
+        ... )
+        >>> len(study.plan.trials)
+        4
+    """
+
+    def __init__(
+        self,
+        source: str | Path | StudySpec | None = None,
+        *,
+        results: str | Path | None = None,
+        **keys: Any,
+    ) -> None:
+        self.folder = Path(results) if results is not None else default_results()
+        if source is not None and keys:
+            raise TypeError(
+                f"A study is read from {source!r} or made from keys, not both; "
+                f"Study(...).vary({', '.join(keys)}=…) changes one."
+            )
+        if isinstance(source, StudySpec):
+            self.spec = source
+        else:
+            self.spec = (
+                _from_keys(keys) if source is None else _find(source, self.folder)
+            )
+
+    @property
+    def name(self) -> str:
+        """What the study is called."""
+        return self.spec.name
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """Its trials, in the order in which they run."""
+        try:
+            return make_plan(self.spec)
+        except (ValueError, TypeError) as error:
+            raise SpecError(f"{self.name}: {error}") from error
+
+    def vary(self, **changes: Any) -> "Study":
+        """Return a variant, as :func:`adadecay.lab.variants.vary` makes it."""
+        return Study(vary(self.spec, **changes), results=self.folder)
+
+    def results(self) -> "polars.DataFrame":
+        """Return one row for each trial and epoch that is recorded."""
+        from adadecay.lab.results import results_table
+
+        check_format(self.folder)
+        return results_table(self.plan, self.folder)
+
+    def rates(self) -> "polars.DataFrame":
+        """Return one row for each trial, epoch and tensor with a θ."""
+        from adadecay.lab.results import rates_table
+
+        check_format(self.folder)
+        return rates_table(self.plan, self.folder)
+
+    def trials(self) -> "polars.DataFrame":
+        """Return one row for each planned trial: how far it is, and why it failed."""
+        from adadecay.lab.results import trials_table
+
+        check_format(self.folder)
+        return trials_table(self.plan, self.folder)
+
+    def export(self, stem: str | Path) -> tuple[Path, Path]:
+        """Write the results as one tidy Parquet and one CSV; return both paths."""
+        from adadecay.lab.results import export
+
+        check_format(self.folder)
+        return export(self.plan, self.folder, Path(stem))
+
+
+def _from_keys(keys: dict[str, Any]) -> StudySpec:
+    values = dict(keys)
+    cell = {key: values.pop(key) for key in CELL_KEYS if key in values}
+    if cell:
+        values["cells"] = [*values.get("cells", ()), cell]
+    return make_spec(values, file=str(values.get("name", "study")))
+
+
+def _find(source: str | Path, folder: Path) -> StudySpec:
+    """Read a file, a built-in study, or a study that was run into this folder."""
+    name = str(source)
+    kept = folder / "studies" / f"{name}.json"
+    if "[" in name and ".." not in name and kept.is_file():
+        return make_spec(read_json(kept) or {}, file=str(kept))
+    return read_spec(source)
+
+
+def run(
+    study: Study,
+    *,
+    workers: int | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    checkpoint_seconds: float = 60.0,
+    attempts: int = ATTEMPTS,
+    watch: Callable[[Event], None] | None = None,
+    engine: Engine | None = None,
+) -> Outcome:
+    """Run what is left of a study; running it again goes on where it was.
+
+    Args:
+        study: what to run.
+        workers: how many processes; 0 runs in this one, which is what a notebook's own
+            functions need. By default one for each core, or for each GPU.
+        device: instead of the study's.
+        threads: torch threads in each worker, instead of the study's.
+        checkpoint_seconds: the least time between two checkpoints of a trial.
+        attempts: how often a trial whose worker dies is tried.
+        watch: called with every event, after it was written.
+        engine: where trials run, instead of processes on this machine.
+
+    Returns:
+        How it ended; ``study.results()`` has the numbers.
+
+    Example:
+        >>> import tempfile
+        >>> from adadecay.lab import Study, run
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     study = Study(
+        ...         name="tiny", dataset="digits", network="nn-2", epochs=1, trials=1,
+        ...         optimizers=["adadecay"], results=folder,
+        ...     )
+        ...     run(study, workers=0).done
+        1
+    """
+    if engine is None:
+        settings = Settings(
+            device=device or study.spec.device,
+            threads=threads or study.spec.threads,
+            checkpoint_seconds=checkpoint_seconds,
+        )
+        engine = make_engine(study, workers, settings)
+    watch = watch or (lambda event: None)
+    return drive(study.plan, study.folder, engine, attempts=attempts, watch=watch)
+
+
+def make_engine(study: Study, workers: int | None, settings: Settings) -> Engine:
+    """Choose the engine: processes on this machine, or this process itself."""
+    from adadecay.lab.engines.inline import InlineEngine
+    from adadecay.lab.engines.local import LocalEngine, default_workers
+
+    if workers is None:
+        # A notebook's functions exist in this process only.
+        live = LIVE in sys.modules and f'"{LIVE}:' in study.spec.model_dump_json()
+        workers = (
+            0
+            if live
+            else default_workers(device=settings.device, threads=settings.threads)
+        )
+    if workers == 0:
+        return InlineEngine(settings)
+    return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)

@@ -1,0 +1,309 @@
+"""Trial → epochs: the only training loop.
+
+In: what defines a trial (:class:`adadecay.lab.plan.Trial`) and a device. Out: one row of
+numbers an epoch, and the bytes of a checkpoint when asked. All generators are reseeded
+at each epoch from the trial's seed and the epoch, so a checkpoint holds weights and
+optimizer state, and no generator state.
+"""
+
+import functools
+import io
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from adadecay.lab import datasets, networks, optimizers
+from adadecay.lab.datasets import Batches, Dataset, Split, holdout
+from adadecay.lab.learning_rates import learning_rates
+from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.own_trainer import OwnTraining
+from adadecay.lab.registry import load_object
+from adadecay.lab.seeds import derive, reseed
+from adadecay.lab.theta import layer_names, sample_rates
+
+__all__ = ["Training", "prepare"]
+
+EVALUATION_BATCH = 500  # part of what a result is: sums depend on it in the last bit
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+Loss = Callable[[Tensor, Tensor], Tensor]
+Row = dict[str, Any]
+
+
+class Training(Protocol):
+    """A trial that is ready to run."""
+
+    digest: str | None
+    layers: tuple[str, ...]
+    count: int
+
+    def epochs(self, start: int) -> Iterator[Row]:
+        """Train from epoch ``start`` on, giving each epoch's row."""
+        ...
+
+    def save(self) -> bytes:
+        """Return all that is needed to go on after the epoch just given."""
+        ...
+
+    def load(self, payload: bytes) -> bool:
+        """Take up what :meth:`save` returned; False where that is not possible."""
+        ...
+
+
+def prepare(definition: dict[str, Any], device: torch.device) -> Training:
+    """Make everything that a trial needs, on its device."""
+    # Set for every trial, since the code of an earlier one may have changed them.
+    torch.set_default_dtype(torch.float32)
+    if definition["trainer"] is not None:
+        return OwnTraining(definition)
+    return NetworkTraining(definition, device)
+
+
+class NetworkTraining:
+    """A network, its data and its optimizer, from the lab or of a user's own.
+
+    Args:
+        definition: what defines the trial.
+        device: where to train.
+    """
+
+    def __init__(self, definition: dict[str, Any], device: torch.device) -> None:
+        self.definition = definition
+        self.device = device
+        self.seed = definition["seed"]
+        self.count = definition["epochs"]
+        dataset = _load_dataset(definition["dataset"])
+        self.digest = dataset.digest
+        self._make_data(dataset)
+        self.network = self._make_network(dataset)
+        self.loss = _make_loss(definition)
+        self.metric_name, self.metric = _make_metric(definition)
+        # Kept by optimizers that draw; reseeded at each epoch.
+        self.generator = torch.Generator(device)
+        self.optimizer = optimizers.make(
+            definition["optimizer"]["name"],
+            self.network.named_parameters(),
+            lr=definition["lr"],
+            generator=self.generator,
+            **definition["optimizer"]["arguments"],
+        )
+        self.layers = layer_names(self.optimizer)
+        self.rates = learning_rates(definition)
+        facts = OPTIMIZERS.get(definition["optimizer"]["name"]).facts
+        self.draws_batches = facts.get("gradients_per_step", 1) > 1
+        self.refreshes = facts.get("refresh_batch_norm", False)
+
+    def _make_data(self, dataset: Dataset) -> None:
+        train, size = dataset.train, self.definition["batch_size"]
+        if self.definition["examples"] is not None:
+            train = train.subset(range(min(len(train), self.definition["examples"])))
+        held: Split | None = None
+        if self.definition["holdout"]:
+            share = self.definition["holdout"]
+            train, held = holdout(train, share, seed=derive(self.seed, "holdout"))
+        batches = functools.partial(Batches, dataset=dataset, device=self.device)
+        self.train = batches(
+            train, batch_size=size, augment=dataset.augment is not None
+        )
+        self.parts = {"test": batches(dataset.test, batch_size=EVALUATION_BATCH)}
+        if held is not None:
+            self.parts["validation"] = batches(held, batch_size=EVALUATION_BATCH)
+
+    def _make_network(self, dataset: Dataset) -> nn.Module:
+        weights = torch.Generator().manual_seed(derive(self.seed, "weights"))
+        reseed(self.seed, "weights", 0)  # for a user's network that draws elsewhere
+        classes = len(dataset.classes) if dataset.classes else 1
+        network = networks.make(
+            self.definition["network"]["name"],
+            input_shape=dataset.input_shape,  # type: ignore[arg-type]
+            classes=classes,
+            generator=weights,
+            **self.definition["network"]["arguments"],
+        )
+        return network.to(self.device, DTYPES[self.definition["precision"]])
+
+    def epochs(self, start: int) -> Iterator[Row]:
+        """Train from epoch ``start`` on, giving each epoch's row."""
+        for epoch in range(start, self.count):
+            row = self._epoch(epoch)
+            yield row
+            if row.get("diverged"):
+                return
+
+    def _epoch(self, epoch: int) -> Row:
+        begun = time.perf_counter()
+        self._reseed(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rates[epoch]
+        order = torch.Generator().manual_seed(derive(self.seed, "batches", epoch))
+        self.network.train()
+        walk = self._walk if self.draws_batches else self._step_through
+        losses, sizes, rates = walk(self.train.epoch(order))
+        train_loss = _mean(losses, sizes)
+        trained = time.perf_counter()
+        row: Row = {"epoch": epoch, "lr": self.rates[epoch], "train_loss": train_loss}
+        if not math.isfinite(train_loss):
+            row |= {"train_loss": None, "diverged": True}
+        if self.refreshes:
+            self._refresh_batch_norm()
+        for part, batches in self.parts.items():
+            row |= self._evaluate(part, batches)
+        row["seconds"] = round(trained - begun, 6)
+        row["evaluation_seconds"] = round(time.perf_counter() - trained, 6)
+        if rates is not None:
+            row["rates"] = rates
+        return row
+
+    def _reseed(self, epoch: int) -> None:
+        reseed(self.seed, "epoch", epoch)  # dropout, and a user's own draws
+        self.generator.manual_seed(derive(self.seed, "optimizer", epoch))
+
+    def _step_through(
+        self, batches: Iterator[tuple[Tensor, Tensor]]
+    ) -> tuple[list[Tensor], list[int], Any]:
+        """Take one step for each batch; look at θ at the last one."""
+        losses, sizes, rates = [], [], None
+        optimizer, last = self.optimizer, len(self.train) - 1
+        for i, (x, y) in enumerate(batches):
+            optimizer.zero_grad()
+            loss = self._forward(x, y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if i == last and self.layers:
+                rates = sample_rates(optimizer, self.generator)
+            optimizer.step()
+            losses.append(loss.detach())
+            sizes.append(len(y))
+        return losses, sizes, rates
+
+    def _walk(
+        self, batches: Iterator[tuple[Tensor, Tensor]]
+    ) -> tuple[list[Tensor], list[int], Any]:
+        """Let the optimizer take batches as it needs them, until there are none."""
+        losses: list[Tensor] = []
+        sizes: list[int] = []
+        left = True
+
+        def closure() -> Tensor | None:
+            nonlocal left
+            batch = next(batches, None)
+            if batch is None:
+                left = False
+                return None
+            self.optimizer.zero_grad()
+            loss = self._forward(*batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+            sizes.append(len(batch[1]))
+            return loss
+
+        while left:
+            self.optimizer.step(closure)  # type: ignore[arg-type]
+        return losses, sizes, None
+
+    def _forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.definition["precision"] == "float32":
+            return self.loss(self.network(x), y)
+        with self._precision():
+            return self.loss(self.network(self._cast(x)), self._cast(y))
+
+    def _precision(self) -> Any:
+        wanted = self.definition["precision"] == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted)
+
+    def _cast(self, value: Tensor) -> Tensor:
+        dtype = DTYPES[self.definition["precision"]]
+        return value.to(dtype) if value.is_floating_point() else value
+
+    @torch.no_grad()
+    def _refresh_batch_norm(self) -> None:
+        """Take the statistics of batch norm anew, from one pass over training data."""
+        kinds = nn.modules.batchnorm._BatchNorm
+        layers = [m for m in self.network.modules() if isinstance(m, kinds)]
+        if not layers:
+            return
+        momenta = [layer.momentum for layer in layers]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain average over the pass
+        with self._precision():
+            for x, _ in self.train.in_order():
+                self.network(self._cast(x))
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+
+    @torch.no_grad()
+    def _evaluate(self, part: str, batches: Batches) -> Row:
+        """Return loss and metric over a whole split."""
+        self.network.eval()
+        outputs, targets = [], []
+        with self._precision():
+            for x, y in batches.in_order():
+                outputs.append(self.network(self._cast(x)))
+                targets.append(y)
+        output, target = torch.cat(outputs), self._cast(torch.cat(targets))
+        loss = float(self.loss(output.to(DTYPES[self.definition["precision"]]), target))
+        row: Row = {f"{part}_loss": loss if math.isfinite(loss) else None}
+        if self.metric is not None:
+            value = float(self.metric(output, target))
+            row[f"{part}_{self.metric_name}"] = value if math.isfinite(value) else None
+        return row
+
+    def save(self) -> bytes:
+        """Return weights and optimizer state as bytes that need no pickle to load."""
+        state = {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        return buffer.getvalue()
+
+    def load(self, payload: bytes) -> bool:
+        """Take up weights and optimizer state."""
+        stored = io.BytesIO(payload)
+        state = torch.load(stored, map_location=self.device, weights_only=True)
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        return True
+
+
+def _mean(losses: list[Tensor], sizes: list[int]) -> float:
+    """Return the mean loss over examples; each loss is a mean over its batch."""
+    weights = torch.tensor(sizes, dtype=torch.float64)
+    return float(torch.stack(losses).double().cpu() @ weights / weights.sum())
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> float:
+    """Return how many percent of the rows have their largest output at the target."""
+    return 100 * float((outputs.argmax(dim=1) == targets).double().mean())
+
+
+def _load_dataset(named: dict[str, Any]) -> Dataset:
+    arguments = tuple(sorted(named["arguments"].items()))
+    return _cached_dataset(named["name"], named.get("source"), arguments)
+
+
+@functools.lru_cache(maxsize=2)  # a worker runs many trials on the same data
+def _cached_dataset(name: str, source: str | None, arguments: Any) -> Dataset:
+    # A user's function may draw its data: every worker must draw the same.
+    reseed(derive("dataset", name), "dataset", 0)
+    return datasets.load(name, **dict(arguments))
+
+
+def _make_loss(definition: dict[str, Any]) -> Loss:
+    if definition["loss"] is None:
+        return nn.functional.cross_entropy
+    loss: Loss = load_object(definition["loss"]["name"])
+    return loss
+
+
+def _make_metric(
+    definition: dict[str, Any],
+) -> tuple[str, Callable[[Tensor, Tensor], Any] | None]:
+    if definition["metric"] is not None:
+        name = definition["score"].removeprefix("test_")
+        return name, load_object(definition["metric"]["name"])
+    return ("accuracy", accuracy) if definition["loss"] is None else ("", None)
