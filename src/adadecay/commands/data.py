@@ -11,7 +11,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
-from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of, verify
+from adadecay.lab.datasets.cache import (
+    VARIABLE,
+    cache_folder,
+    file_of,
+    open_arrays,
+    verify,
+)
 from adadecay.lab.datasets.catalog import CATALOG
 
 __all__ = ["app"]
@@ -45,16 +51,23 @@ def list_datasets() -> None:
     folder = cache_folder()
     for entry in DATASETS:
         path = file_of(entry.name, folder)
-        if entry.name not in CATALOG:
-            state = "embedded  in scikit-learn"
-        elif path.exists():
-            state = f"cached    {path}"
-        else:
-            state = f"absent    adadecay data fetch {entry.name}"
+        state = _state(entry.name, path)
         rows = f"{entry.facts['train']:,} + {entry.facts['test']:,}"
         size = f"{entry.facts['bytes'] / 1e6:.1f} MB"
         typer.echo(f"{entry.name:<14} {rows:>16} {size:>9}  {state}")
     typer.echo(f"Cache: {folder} (another one: set {VARIABLE})")
+
+
+def _state(name: str, path: Path) -> str:
+    if name not in CATALOG:
+        return "embedded  in scikit-learn"
+    try:
+        open_arrays(path, CATALOG[name].parts)
+    except FileNotFoundError:
+        return f"absent    adadecay data fetch {name}"
+    except BadDataError as error:
+        return f"damaged   {error}"
+    return f"cached    {path}"
 
 
 @app.command()

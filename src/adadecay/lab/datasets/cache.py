@@ -62,8 +62,8 @@ def open_arrays(
         BadDataError: it is truncated, or not the dataset that ``parts`` describe.
     """
     start, header = _read_header(path)
-    facts = header.pop("__metadata__", {})
-    if facts.get("sha256") != recorded(parts):
+    facts = header.pop("__metadata__", None)
+    if not isinstance(facts, dict) or facts.get("sha256") != recorded(parts):
         raise BadDataError(f"{path} was written for other data")
     # Copy-on-write: torch takes only writable arrays, and the file must never change.
     blob = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
@@ -108,11 +108,12 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _place(path: Path, entry: Any, part: Part) -> tuple[int, int]:
-    expected = {"dtype": "U8", "shape": list(part.shape)}
-    found = entry if isinstance(entry, dict) else {}
-    low, high = (*found.get("data_offsets", ()), 0, 0)[:2]
-    if {key: found.get(key) for key in expected} != expected or (
-        high - low != part.size
-    ):
-        raise BadDataError(f"{path} lacks an array of shape {part.shape}")
-    return low, high
+    """Return where in the data a part lies, if the header's entry is in order."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    low = offsets[0] if isinstance(offsets, list) and offsets else None
+    if type(low) is int and low >= 0:
+        place = [low, low + part.size]
+        shape = list(part.shape)
+        if entry == {"dtype": "U8", "shape": shape, "data_offsets": place}:
+            return low, low + part.size
+    raise BadDataError(f"{path} lacks an array of shape {part.shape}")

@@ -53,6 +53,7 @@ def _npm(program: str, package: Package, folder: Path, seconds: float) -> None:
         "--ignore-scripts",
         "--loglevel=error",
         "--fetch-retries=1",
+        "--no-update-notifier",
         # npm would keep a second copy of the archive for ever.
         f"--cache={folder / 'npm-cache'}",
     ]
@@ -75,14 +76,15 @@ def _apt(program: str, package: Package, folder: Path, seconds: float) -> None:
     (state / "partial").mkdir(parents=True)
     (cache / "archives" / "partial").mkdir(parents=True)
     private = ["-o", f"Dir::State::Lists={state}", "-o", f"Dir::Cache={cache}"]
-    try:
-        _run([*common, *private, "update"], folder, seconds)
-        _run([*common, *private, "download", package.name], folder, seconds)
-    except SourceError as second:
-        raise SourceError(
-            f"{first}; with package lists of our own: {second} (if the lists are "
-            f"missing, run `apt-get update` as root)"
-        ) from second
+    reasons = [str(first)]
+    for verb in (["update"], ["download", package.name]):
+        try:
+            _run([*common, *private, *verb], folder, seconds)
+        except SourceError as error:  # one dead repository among many fails an update
+            reasons.append(f"{verb[0]} with lists of our own: {error}")
+    if not any(folder.glob(package.pattern)):
+        hint = "if it has no package lists, run `apt-get update` as root"
+        raise SourceError(f"{'; '.join(reasons)} ({hint})")
 
 
 def _run(command: list[str], folder: Path, seconds: float) -> None:

@@ -1,0 +1,132 @@
+"""The cost of a batch: ours against torch's DataLoader, on one thread.
+
+Flows in: nothing but how many rounds. Flows out: a :class:`BatchCost` per dataset:
+medians over interleaved epochs, so that a busy machine slows both sides alike.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from adadecay.lab.datasets import Batches, Dataset, DatasetError, Split, load
+from adadecay.lab.datasets.catalog import CATALOG, Item
+
+__all__ = ["BatchCost", "measure_batches"]
+
+Epoch = Callable[[int], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """What one batch costs.
+
+    Args:
+        dataset: name of the dataset.
+        real: whether its images were there; random bytes of the same shape otherwise.
+        batch_size: rows in a batch.
+        augmented: whether crop and flip were part of it.
+        milliseconds: ours, the median.
+        loader_milliseconds: of ``DataLoader(TensorDataset)``, without augmentation.
+        repeatable: whether equal generators gave equal bits.
+    """
+
+    dataset: str
+    real: bool
+    batch_size: int
+    augmented: bool
+    milliseconds: float
+    loader_milliseconds: float
+    repeatable: bool
+
+    @property
+    def ratio(self) -> float:
+        """Ours in units of the DataLoader's."""
+        return self.milliseconds / self.loader_milliseconds
+
+
+def measure_batches(*, rounds: int = 5, batch_size: int = 128) -> list[BatchCost]:
+    """Measure MNIST as it is and CIFAR-10 with crop and flip.
+
+    Args:
+        rounds: interleaved rounds of one epoch each.
+        batch_size: rows in a batch.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [_measure(name, rounds, batch_size) for name in ("mnist", "cifar-10")]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(name: str, rounds: int, batch_size: int) -> BatchCost:
+    dataset, real = _load(name)
+    augmented = dataset.augment is not None
+    batches = Batches(dataset.train, dataset, batch_size=batch_size, augment=augmented)
+    loader = _loader(dataset, batch_size)
+    sides: tuple[Epoch, Epoch] = (
+        lambda seed: batches.epoch(torch.Generator().manual_seed(seed)),
+        lambda seed: iter(loader),
+    )
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        for side, times in zip(sides, seconds, strict=True):
+            times.append(_seconds_per_batch(side(number)))
+    ours, theirs = (1e3 * median(times) for times in seconds)
+    same = _repeatable(sides[0])
+    return BatchCost(name, real, batch_size, augmented, ours, theirs, same)
+
+
+def _load(name: str) -> tuple[Dataset, bool]:
+    try:
+        return load(name), True
+    except DatasetError:
+        return _noise(CATALOG[name]), False
+
+
+def _noise(item: Item) -> Dataset:
+    """Random bytes in the shape of ``item``, for a machine that cannot fetch it."""
+    noise = np.random.default_rng(0)
+    labels = noise.integers(0, 10, item.parts["train_labels"].shape, np.uint8)
+    images = noise.integers(0, 256, (len(labels), *item.input_shape), np.uint8)
+    split = Split(images, labels)
+    return Dataset(
+        name=item.name,
+        train=split,
+        test=split,
+        classes=item.classes,
+        mean=item.mean,
+        std=item.std,
+        scale=255.0,
+        augment=item.augment,
+        digest="",
+        input_shape=item.input_shape,
+    )
+
+
+def _loader(dataset: Dataset, batch_size: int) -> DataLoader[tuple[Tensor, ...]]:
+    """The usual way: floats in a TensorDataset, normalised beforehand."""
+    plain = Batches(dataset.train, dataset, batch_size=8192)
+    pairs = list(plain.in_order())
+    tensors = TensorDataset(*(torch.cat(column) for column in zip(*pairs, strict=True)))
+    generator = torch.Generator().manual_seed(0)
+    return DataLoader(tensors, batch_size, shuffle=True, generator=generator)
+
+
+def _seconds_per_batch(epoch: Iterator[Any]) -> float:
+    start = time.perf_counter()
+    count = sum(1 for _ in epoch)
+    return (time.perf_counter() - start) / count
+
+
+def _repeatable(side: Epoch, count: int = 20) -> bool:
+    pairs = zip(itertools.islice(side(7), count), side(7), strict=False)
+    return all(torch.equal(a[0], b[0]) and torch.equal(a[1], b[1]) for a, b in pairs)

@@ -1,0 +1,313 @@
+"""HTTP against servers that are slow, broken, lying or vanishing."""
+
+import gzip
+import threading
+import time
+
+import numpy as np
+import pytest
+from small_sets import (
+    binary_files,
+    cifar_item,
+    good,
+    idx_item,
+    random_arrays,
+    send,
+    serving,
+    tar_of,
+)
+
+from adadecay.lab.datasets import DatasetError
+from adadecay.lab.datasets.cache import open_arrays
+from adadecay.lab.datasets.fetch import Wanted, obtain
+from adadecay.lab.datasets.http import Patience, download
+from adadecay.lab.datasets.parts import SourceError
+from adadecay.lab.datasets.progress import Progress
+
+QUICK = Patience(connect=1.0, read=0.5, grace=0.4, slowest=50_000, retries=1)
+QUIET = Progress(quiet=True)
+ARRAYS = random_arrays()
+FIRST = "/t10k-labels-idx1-ubyte.gz"
+LARGE = "/train-images-idx3-ubyte.gz"
+
+
+def fetch(item, cache):
+    return obtain(
+        item,
+        Wanted(source="official", patience=QUICK),
+        cache=cache,
+        progress=QUIET,
+    )
+
+
+def assert_holds(path, item, arrays):
+    found, _ = open_arrays(path, item.parts)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def assert_nothing_left(cache):
+    assert [path.name for path in cache.iterdir()] == ["tiny.lock"]
+
+
+def refused(answers, cache, item=idx_item):
+    """Ask only a bad server; return the message, and see that nothing stays."""
+    with serving(answers) as server, pytest.raises(DatasetError) as caught:
+        fetch(item(server.url), cache)
+    assert_nothing_left(cache)
+    return str(caught.value)
+
+
+def test_a_good_server_is_asked_once_for_each_file_small_ones_first(cache):
+    with serving(good(ARRAYS)) as server:
+        item = idx_item(server.url)
+        path = fetch(item, cache)
+        assert_holds(path, item, ARRAYS)
+        assert list(server.asked.values()) == [1, 1, 1, 1]
+        assert list(server.asked)[:2] == [FIRST, FIRST.replace("t10k", "train")]
+    assert sorted(p.name for p in cache.iterdir()) == ["tiny.lock", "tiny.safetensors"]
+
+
+def test_an_archive_is_fetched_and_read(cache):
+    arrays = random_arrays((32, 32, 3))
+    archive = tar_of(binary_files(arrays), prefix="cifar-10-batches-bin/")
+    with serving({"/tiny.tar.gz": archive}) as server:
+        item = cifar_item(f"{server.url}tiny.tar.gz")
+        assert_holds(fetch(item, cache), item, arrays)
+
+
+def dribble(handler):
+    """One byte at a time: every pause is far shorter than the read time-out."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "4000")
+    handler.end_headers()
+    for _ in range(400):
+        handler.wfile.write(b"\x1f")
+        handler.wfile.flush()
+        time.sleep(0.02)
+
+
+def test_slow_dribbling(cache):
+    assert "too slow" in refused({"*": dribble}, cache)
+
+
+def test_slow_silence_before_and_within_the_answer(cache):
+    release = threading.Event()
+
+    def silent(handler):
+        release.wait(20)
+
+    def stalled(handler):
+        send(handler, b"\x1f\x8b", promise=2000)
+        release.wait(20)
+
+    try:
+        assert "no answer within" in refused({"*": silent}, cache)
+        assert "no byte for" in refused({"*": stalled}, cache)
+    finally:
+        release.set()
+
+
+def halved(handler):
+    data = good(ARRAYS)[handler.path]
+    send(handler, data[: len(data) // 2], promise=len(data))
+
+
+def test_broken_transfers_are_repeated(cache):
+    answers = dict(good(ARRAYS))
+    whole = answers[LARGE]
+    calls = []
+
+    def broken_once(handler):
+        calls.append(1)
+        halved(handler) if len(calls) == 1 else send(handler, whole)
+
+    with serving({**answers, LARGE: broken_once}) as server:
+        item = idx_item(server.url)
+        assert_holds(fetch(item, cache), item, ARRAYS)
+        assert server.asked[LARGE] == 2
+
+
+def test_broken_for_ever(cache):
+    assert "broke off" in refused({"*": halved}, cache)
+
+
+def test_broken_without_a_promised_length(cache):
+    """Nothing in HTTP tells that this answer is half of one; the gzip does."""
+
+    def cut(handler):
+        data = good(ARRAYS)[handler.path]
+        send(handler, data[: len(data) // 2], promise=-1)
+
+    assert "broken gzip file" in refused({"*": cut}, cache)
+
+
+def test_broken_inside_the_server(cache):
+    def fails(handler):
+        handler.send_error(503)
+
+    with serving({"*": fails}) as server, pytest.raises(DatasetError, match="503"):
+        fetch(idx_item(server.url), cache)
+    assert server.asked[FIRST] == 2  # once, and once again
+    assert_nothing_left(cache)
+
+
+def test_missing_files_are_not_asked_for_twice(cache):
+    with serving({}) as server, pytest.raises(DatasetError, match="answers 404"):
+        fetch(idx_item(server.url), cache)
+    assert server.asked == {FIRST: 1}
+
+
+def test_lying_with_a_page_instead_of_data(cache):
+    page = b"<html>Login"
+    assert "no idx file" in refused({"*": page}, cache)
+
+
+def test_lying_with_other_data_of_the_same_shape(cache):
+    message = refused(good(random_arrays(seed=1)), cache)
+    assert "test_labels has SHA-256" in message
+
+
+def test_lying_in_the_last_file_only(cache):
+    """One pixel in the last file: the three good files before it do not help."""
+    poisoned = {**ARRAYS, "train_images": ARRAYS["train_images"].copy()}
+    poisoned["train_images"][7, 3, 2] ^= 1
+    assert "train_images has SHA-256" in refused(good(poisoned), cache)
+
+
+def test_lying_about_the_shape(cache):
+    other = random_arrays((5, 6))
+    mixed = {**ARRAYS, "test_images": other["test_images"].reshape(10, 5, 6)}
+    assert "(10, 5, 6)" in refused(good(mixed), cache)
+
+
+def test_lying_with_a_gzip_bomb(cache):
+    bomb = gzip.compress(bytes(10_000_000))
+    assert f"the server offers {len(bomb)} bytes" in refused({"*": bomb}, cache)
+
+
+def test_lying_with_a_small_gzip_bomb(cache):
+    """Few enough bytes to be let in, and far too many when unzipped."""
+    bomb = gzip.compress(bytes(1_000_000), 9)
+    assert len(bomb) < 4096
+    assert "holds more than" in refused({"*": bomb}, cache)
+
+
+def test_lying_with_an_answer_that_never_ends(cache):
+    def endless(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        while True:
+            handler.wfile.write(bytes(65536))
+
+    assert "sends more than" in refused({"*": endless}, cache)
+
+
+def vanish(handler):
+    handler.server.shutdown()
+    handler.server.server_close()
+
+
+def vanish_after(handler):
+    vanish(handler)
+    send(handler, good(ARRAYS)[handler.path])
+
+
+def vanish_within(handler):
+    vanish(handler)
+    halved(handler)
+
+
+def vanish_before(handler):
+    vanish(handler)
+    handler.connection.close()
+
+
+@pytest.mark.parametrize("moment", [vanish_before, vanish_within, vanish_after])
+def test_vanishing(moment, cache):
+    message = refused({**good(ARRAYS), FIRST: moment}, cache)
+    assert "cannot be reached" in message
+
+
+BAD = {
+    "slow": {"*": dribble},
+    "broken": {"*": halved},
+    "lying": good(random_arrays(seed=1)),
+    "vanishing": {"*": vanish_within},
+    "missing": {},
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_the_next_mirror_serves_where_the_first_fails(kind, cache):
+    with serving(BAD[kind]) as bad, serving(good(ARRAYS)) as fine:
+        item = idx_item(bad.url, fine.url)
+        path = fetch(item, cache)
+        assert_holds(path, item, ARRAYS)
+        assert bad.asked
+        assert sum(fine.asked.values()) == 4
+    _, facts = open_arrays(path, item.parts)
+    assert facts["from"] == f"official {fine.url}"
+
+
+def test_no_server_at_all(cache):
+    with serving({}) as server:
+        url = server.url
+    with pytest.raises(DatasetError, match="cannot be reached"):
+        fetch(idx_item(url), cache)
+
+
+def test_a_server_may_not_change_the_encoding(tmp_path):
+    """A .gz file served as gzip-encoded content is stored as it is, zipped."""
+    data = gzip.compress(b"idx")
+
+    def encoded(handler):
+        assert handler.headers["Accept-Encoding"] == "identity"
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    with serving({"/file.gz": encoded}) as server:
+        path = tmp_path / "file.gz"
+        url = f"{server.url}file.gz"
+        download(url, path, limit=100, patience=QUICK, progress=QUIET)
+    assert path.read_bytes() == data
+
+
+def test_a_failed_download_leaves_no_file(tmp_path):
+    def oversized(handler):
+        send(handler, bytes(200))
+
+    with serving({"*": oversized}) as server, pytest.raises(SourceError, match="200"):
+        download(
+            f"{server.url}x",
+            tmp_path / "x",
+            limit=100,
+            patience=QUICK,
+            progress=QUIET,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_shown_on_a_terminal_and_told_elsewhere(tmp_path):
+    from io import StringIO
+
+    from rich.console import Console
+
+    for terminal in (True, False):
+        screen = StringIO()
+        console = Console(file=screen, force_terminal=terminal, width=200)
+        with serving({"/file": bytes(3_000_000)}) as server:
+            download(
+                f"{server.url}file",
+                tmp_path / f"file-{terminal}",
+                limit=4_000_000,
+                patience=QUICK,
+                progress=Progress(console),
+            )
+        text = screen.getvalue()
+        assert "/file" in text
+        assert "3.0" in text
+        assert ("\x1b[" in text) == terminal  # a moving bar needs control codes
