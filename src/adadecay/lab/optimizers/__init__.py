@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIMIZERS", "defaults", "make"]
 
+LEARNING_RATE = Argument("lr", float, 0.1, "learning rate η", minimum=0)
 WEIGHT_DECAY = Argument("weight_decay", float, 5e-4, "coefficient λ", minimum=0)
 MOMENTUM = Argument("momentum", float, 0.9, "momentum", minimum=0, maximum=1)
 ALPHA = Argument("alpha", float, 4.0, "steepness α of the sigmoid")
@@ -251,6 +252,7 @@ def make(
     """
     entry = OPTIMIZERS.get(name)
     checked = OPTIMIZERS.check(name, arguments)
+    lr = LEARNING_RATE.check(lr, owner=f"optimizer {name!r}")
     maker = entry.load()
     if "generator" in inspect.signature(maker).parameters:
         checked["generator"] = generator

@@ -200,7 +200,8 @@ class EntropySGD(Optimizer):
         velocities = []
         for param in params:
             state = self.state[param]
-            state["steps"] = state.get("steps", 0) + 1
+            if group["scoping"] != 0:
+                state["steps"] = state.get("steps", 0) + 1
             if group["momentum"] != 0:
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(param)
