@@ -74,10 +74,11 @@ class OwnTraining:
 
     def __init__(self, definition: dict[str, Any]) -> None:
         self.definition = definition
+        self.name = definition["trainer"]["name"]
         self.seed = definition["seed"]
         self.count = definition["epochs"]
         self.rates = learning_rates(definition)
-        self.function = load_object(definition["trainer"]["name"])
+        self.function = load_object(self.name)
         self.resumes = STATE in inspect.signature(self.function).parameters
         self.generator = torch.Generator()
         self.maker = OptimizerMaker(definition, self.generator)
@@ -93,7 +94,7 @@ class OwnTraining:
         loop = self.function(self.maker, seed=self.seed, epochs=self.count, **options)
         if not isinstance(loop, Iterator):
             raise TypeError(
-                f"The trainer {self.definition['trainer']['name']!r} must be a "
+                f"The trainer {self.name!r} must be a "
                 f"generator that yields a dictionary an epoch, not return {loop!r}."
             )
         for epoch in range(start, self.count):
@@ -114,7 +115,7 @@ class OwnTraining:
 
     def _row(self, epoch: int, given: Any) -> dict[str, Any]:
         """Check what was yielded and turn it into a row."""
-        name = self.definition["trainer"]["name"]
+        name = self.name
         if given is None:
             raise ValueError(
                 f"The trainer {name!r} ended after {epoch} of {self.count} epochs; it "
@@ -132,9 +133,10 @@ class OwnTraining:
             row[str(key)] = _number(value, key, name)
         score = self.definition["score"]
         if score not in row:
+            found = ", ".join(map(str, values)) or "nothing"
             raise ValueError(
-                f"The trainer {name!r} yields {', '.join(map(str, values)) or 'nothing'}"
-                f", and not the score {score!r} that the study asks for."
+                f"The trainer {name!r} yields {found}, and not the score {score!r} "
+                f"that the study asks for."
             )
         bad = [key for key in (score, "train_loss") if key in row and row[key] is None]
         return {**row, "diverged": True} if bad else row
@@ -149,7 +151,7 @@ class OwnTraining:
         except pickle.UnpicklingError as error:
             reason = str(error).splitlines()[0]
             raise TypeError(
-                f"The checkpoint that the trainer {self.definition['trainer']['name']!r} "
+                f"The checkpoint that the trainer {self.name!r} "
                 f"yields must hold only tensors, numbers, strings, lists and "
                 f"dictionaries: {reason}"
             ) from None

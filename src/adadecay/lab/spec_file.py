@@ -20,13 +20,16 @@ from adadecay.lab.spec import CellSpec, StudySpec
 __all__ = ["SpecError", "built_in_names", "make_spec", "read_spec"]
 
 
+STUDIES = resources.files("adadecay.lab") / "studies"
+
+
 class SpecError(ValueError):
     """A study that cannot be run as it is written; the message says where and why."""
 
 
 def built_in_names() -> list[str]:
     """Name every study that comes with the package, such as ``paper/comparison``."""
-    return sorted(_walk(resources.files("adadecay.lab.studies"), ""))
+    return sorted(_walk(STUDIES, ""))
 
 
 def _walk(folder: Traversable, prefix: str) -> list[str]:
@@ -73,9 +76,7 @@ def read_spec(study: str | Path) -> StudySpec:
             f"{str(study)!r} is neither a TOML file nor a built-in study.{hint} "
             f"Built in: {', '.join(names)}."
         )
-    text = (resources.files("adadecay.lab.studies") / f"{study}.toml").read_text(
-        "utf-8"
-    )
+    text = (STUDIES / f"{study}.toml").read_text("utf-8")
     return parse_spec(text, file=f"{study}.toml", name=str(study))
 
 

@@ -1,9 +1,9 @@
 """Trial → epochs: the only training loop.
 
-In: what defines a trial (:class:`adadecay.lab.plan.Trial`) and a device. Out: one row of
-numbers an epoch, and the bytes of a checkpoint when asked. All generators are reseeded
-at each epoch from the trial's seed and the epoch, so a checkpoint holds weights and
-optimizer state, and no generator state.
+In: what defines a trial (:class:`adadecay.lab.plan.Trial`) and a device. Out: one row
+of numbers an epoch, and the bytes of a checkpoint when asked. All generators are
+reseeded at each epoch from the trial's seed and the epoch, so a checkpoint holds
+weights and optimizer state, and no generator state.
 """
 
 import functools
@@ -76,7 +76,7 @@ class NetworkTraining:
         self.seed = definition["seed"]
         self.count = definition["epochs"]
         dataset = _load_dataset(definition["dataset"])
-        self.digest = dataset.digest
+        self.digest: str | None = dataset.digest
         self._make_data(dataset)
         self.network = self._make_network(dataset)
         self.loss = _make_loss(definition)
