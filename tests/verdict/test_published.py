@@ -71,7 +71,7 @@ def test_checksum():
 
 
 def test_the_three_tables_agree_where_they_overlap():
-    """The same cell is printed up to three times; the paper never contradicts itself."""
+    """A cell is printed up to three times, and the paper agrees with itself."""
     seen: dict[tuple, set] = {}
     for cell in paper.PUBLISHED:
         key = (cell.dataset, cell.network, cell.optimizer, cell.alpha)

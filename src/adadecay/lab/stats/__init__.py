@@ -1,0 +1,41 @@
+"""Statistics: scores of trials, intervals, tests, comparisons, verdicts, claims.
+
+``scores``        epoch table → one score for each trial → arms (trials of one setting)
+``intervals``     paired differences → trimmed-t, BCa, Yuen
+``significance``  sign-flip test, Holm, probability of improvement, smallest difference
+``comparisons``   two arms → a :class:`Comparison`; a family of them, Holm-adjusted
+``verdicts``      the rule that was fixed before any result
+``claims``        the paper's claims, by name, each with its verdict
+``across``        many cells → interquartile mean, performance profile
+``analysis``      a study's tables → everything above, once, for the report
+"""
+
+from adadecay.lab.stats.intervals import (
+    Interval,
+    paired_intervals,
+    trimmed_mean,
+    trimmed_t,
+    yuen,
+)
+from adadecay.lab.stats.significance import (
+    holm,
+    holm_intervals,
+    improvement,
+    seed_correlation,
+    sign_flip,
+    smallest_difference,
+)
+
+__all__ = [
+    "Interval",
+    "holm",
+    "holm_intervals",
+    "improvement",
+    "paired_intervals",
+    "seed_correlation",
+    "sign_flip",
+    "smallest_difference",
+    "trimmed_mean",
+    "trimmed_t",
+    "yuen",
+]

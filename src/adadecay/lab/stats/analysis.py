@@ -1,0 +1,288 @@
+"""The analysis of a study: everything the report prints, computed once.
+
+In: :class:`Evidence`. Out: :class:`Analysis`: arms, the family of comparisons with
+their verdicts, the claims, θ, and how each optimizer stands across cells.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from adadecay.lab import paper
+from adadecay.lab.stats.across import Standing, standings
+from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
+from adadecay.lab.stats.comparisons import Comparison, compare_family
+from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.intervals import LEVEL, TRIM, Interval, trimmed_mean, trimmed_t
+from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
+from adadecay.lab.stats.selection import (
+    Pair,
+    baseline_of,
+    default_baseline,
+    own_pairs,
+    shortened_in,
+)
+from adadecay.lab.stats.verdicts import Verdict, judge_equivalence, judge_published
+
+__all__ = ["Analysis", "ClaimResult", "Judged", "ThetaAverage", "analyse"]
+
+THETA_CLAIM: Final = Claim(
+    "θ averages 1",
+    "The decay rates θ of a layer average 1",
+    f"mean θ over layers and epochs: within 1 ± {THETA_MARGIN}, wholly outside, or "
+    "neither; the claim is about every step, so any run tests it",
+    lambda arms: [],
+    same=True,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A comparison, what the paper printed for it, and the verdict."""
+
+    comparison: Comparison
+    published: float | None
+    verdict: Verdict | None
+    shortened: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ThetaAverage:
+    """The mean of θ in one arm, over layers and epochs; interval over trials."""
+
+    arm: str
+    dataset: str
+    network: str
+    trials: int
+    mean: float
+    interval: Interval | None
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimResult:
+    """A claim, its verdict, and the comparisons behind it."""
+
+    claim: Claim
+    verdict: Verdict
+    judged: tuple[Judged, ...] = ()
+    thetas: tuple[ThetaAverage, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Everything that a report prints, computed once."""
+
+    evidence: Evidence
+    trials: pl.DataFrame
+    arms: list[Arm]
+    baseline: str | None
+    judged: list[Judged]
+    claims: list[ClaimResult]
+    thetas: list[ThetaAverage]
+    standings: list[Standing]
+    trim: float = TRIM
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The family, without verdicts."""
+        return [each.comparison for each in self.judged]
+
+
+def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
+    """Score, compare and judge a study.
+
+    Args:
+        evidence: its tables and facts.
+        trim: the share that is cut from each tail of trials and of differences.
+
+    Returns:
+        The analysis; studies that are empty, unfinished or without a baseline give
+        one as well, with fewer things in it.
+    """
+    larger = evidence.larger_is_better
+    if evidence.results.is_empty():
+        trials = pl.DataFrame(schema=[*SETTINGS, "number", "seed", "status", "score"])
+        arms: list[Arm] = []
+    else:
+        trials = trial_scores(evidence.results, larger_is_better=larger)
+        arms = find_arms(trials, larger_is_better=larger)
+    baseline = evidence.baseline or default_baseline(arms)
+    selected = {claim.name: claim.select(arms) for claim in CLAIMS}
+    family = _family(evidence, arms, baseline, selected)
+    compared = dict(
+        zip(
+            family,
+            compare_family([(p.ours, p.other) for p in family.values()], trim=trim),
+            strict=True,
+        )
+    )
+    thetas = theta_averages(evidence, trials)
+    claims = _judge_claims(evidence, selected, compared, thetas)
+    judged = [
+        _judge(evidence, compared[key], pair.published) for key, pair in family.items()
+    ]
+    return Analysis(
+        evidence,
+        trials,
+        arms,
+        baseline,
+        judged,
+        claims,
+        thetas,
+        _standings(arms, baseline),
+        trim,
+    )
+
+
+Key = tuple[int, int]
+
+
+def _key(pair: Pair) -> Key:
+    return id(pair.ours), id(pair.other)
+
+
+def _family(
+    evidence: Evidence,
+    arms: Sequence[Arm],
+    baseline: str | None,
+    selected: Mapping[str, list[Pair]],
+) -> dict[Key, Pair]:
+    """Return every pair that is compared, each once.
+
+    A study of the paper is compared as its claims say; any other compares each
+    optimizer with the baseline, and claims only where those very pairs occur.
+    """
+    claimed = [pair for pairs in selected.values() for pair in pairs]
+    own = own_pairs(arms, baseline)
+    pairs = claimed if evidence.of_the_paper and claimed else own
+    family: dict[Key, Pair] = {}
+    for pair in pairs:
+        known = family.get(_key(pair))
+        if known is None or known.published is None:
+            family[_key(pair)] = pair
+    return family
+
+
+def _shortened(evidence: Evidence, comparison: Comparison) -> tuple[str, ...]:
+    found = [*evidence.shortened]
+    for arm in (comparison.ours, comparison.other):
+        found += [reason for reason in shortened_in(arm) if reason not in found]
+    return tuple(found)
+
+
+def _held_out(evidence: Evidence) -> tuple[str, ...]:
+    if not evidence.held_out:
+        return ()
+    return (f"{evidence.held_out:.0%} of the training set held out",)
+
+
+def _in_paper(arm: Arm) -> bool:
+    networks = paper.NETWORKS.get(paper.canonical(arm.dataset), ())
+    return paper.canonical(arm.network) in networks
+
+
+def _judge(
+    evidence: Evidence, comparison: Comparison, published: float | None
+) -> Judged:
+    if not _in_paper(comparison.ours) or published is None:
+        return Judged(comparison, published, None)
+    shortened = _shortened(evidence, comparison) + _held_out(evidence)
+    verdict = judge_published(comparison.interval, published, shortened=shortened)
+    return Judged(comparison, published, verdict, shortened)
+
+
+def _judge_claims(
+    evidence: Evidence,
+    selected: Mapping[str, list[Pair]],
+    compared: Mapping[Key, Comparison],
+    thetas: list[ThetaAverage],
+) -> list[ClaimResult]:
+    results = []
+    for claim in CLAIMS:
+        judged = [
+            _judge_for(evidence, claim, pair, compared[_key(pair)])
+            for pair in selected[claim.name]
+            if _key(pair) in compared
+        ]
+        verdicts = [each.verdict for each in judged if each.verdict is not None]
+        verdict = combine(verdicts, claim.expected)
+        results.append(ClaimResult(claim, verdict, tuple(judged)))
+    place = [claim.name for claim in CLAIMS].index("sigmoid annealing")
+    results.insert(place, _judge_theta(thetas))
+    return results
+
+
+def _judge_for(
+    evidence: Evidence, claim: Claim, pair: Pair, comparison: Comparison
+) -> Judged:
+    shortened = _shortened(evidence, comparison)
+    # Choosing λ needs held-out data: there it is the method, not a shortcut.
+    shortened += () if claim.held_out else _held_out(evidence)
+    if claim.same:
+        margin = paper.published_gain(*comparison.ours.cell) or 0.0
+        verdict = judge_equivalence(comparison.interval, margin, shortened=shortened)
+    else:
+        verdict = judge_published(
+            comparison.interval, pair.published, shortened=shortened
+        )
+    return Judged(comparison, pair.published, verdict, shortened)
+
+
+def _judge_theta(thetas: list[ThetaAverage]) -> ClaimResult:
+    verdicts = [
+        judge_equivalence(each.interval, THETA_MARGIN, centre=1.0) for each in thetas
+    ]
+    return ClaimResult(THETA_CLAIM, combine(verdicts, None), thetas=tuple(thetas))
+
+
+def theta_averages(evidence: Evidence, trials: pl.DataFrame) -> list[ThetaAverage]:
+    """Return the mean of θ for each arm of AdaDecay itself that recorded it."""
+    if evidence.rates is None or evidence.rates.is_empty() or trials.is_empty():
+        return []
+    who = trials.filter(pl.col("optimizer_name") == "adadecay").select(
+        "trial", "dataset", "network", "optimizer"
+    )
+    rates = evidence.rates.filter(pl.col("mean_theta").is_finite()).join(
+        who, on="trial"
+    )
+    cell = ["dataset", "network", "optimizer"]
+    means = rates.group_by(*cell, "trial").agg(pl.col("mean_theta").mean())
+    layers = rates.group_by(*cell, "layer").agg(pl.col("mean_theta").mean())
+    found = []
+    for values, rows in means.group_by(cell, maintain_order=True):
+        sample = np.sort(rows.get_column("mean_theta").to_numpy())
+        here = pl.all_horizontal(
+            pl.col(name) == value for name, value in zip(cell, values, strict=True)
+        )
+        ends = layers.filter(here).get_column("mean_theta")
+        estimate = trimmed_mean(sample)
+        found.append(
+            ThetaAverage(
+                str(values[2]),
+                str(values[0]),
+                str(values[1]),
+                int(sample.size),
+                estimate.mean if estimate else float(sample[0]),
+                trimmed_t(sample, level=LEVEL),
+                float(ends.to_numpy().min()),
+                float(ends.to_numpy().max()),
+            )
+        )
+    return sorted(found, key=lambda each: (each.dataset, each.network, each.arm))
+
+
+def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
+    if baseline is None:
+        return []
+    baselines = {
+        arm.key: other
+        for arm in arms
+        if (other := baseline_of(arm, arms, baseline)) is not None
+    }
+    cells = {other.key for other in baselines.values()}
+    return standings(arms, baselines) if len(cells) > 1 else []

@@ -1,0 +1,184 @@
+"""Scores: the epoch table of a study → one score a trial → arms.
+
+In: the tidy table of ``Study.results()``, one row for each trial and epoch. Out: one
+row a trial (the mean of its last 10 % of epochs; its best epoch), and :class:`Arm`,
+the trials that share every setting. Only finished trials have a score.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import stats
+
+from adadecay.lab.stats.intervals import TRIM
+
+__all__ = ["SETTINGS", "Arm", "find_arms", "last_epochs", "trial_scores"]
+
+SETTINGS: Final = (
+    "dataset",
+    "network",
+    "optimizer",
+    "optimizer_name",
+    "arguments",
+    "weight_decay",
+    "alpha",
+    "dropout",
+    "schedule",
+    "width",
+    "epochs",
+)
+_KINDS: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(SETTINGS, pl.String),
+    **dict.fromkeys(("weight_decay", "alpha", "dropout", "width"), pl.Float64),
+    **dict.fromkeys(("epochs", "number", "epoch"), pl.Int64),
+    "seed": pl.UInt64,
+    "status": pl.String,
+    "validation_accuracy": pl.Float64,
+}
+
+
+def last_epochs(epochs: int) -> int:
+    """Return how many epochs are the last 10 %: at least that share, at least one."""
+    return max(1, -(-epochs // 10))
+
+
+def complete(results: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with every column that statistics read, null where missing."""
+    score = pl.col("score" if "score" in results.columns else "test_accuracy")
+    added = []
+    for name, kind in _KINDS.items():
+        known = pl.col(name) if name in results.columns else pl.lit(None)
+        added.append(known.cast(kind, strict=False).alias(name))
+    finite = pl.when(score.cast(pl.Float64).is_finite()).then(score.cast(pl.Float64))
+    return results.with_columns(*added, finite.alias("score"))
+
+
+def trial_scores(
+    results: pl.DataFrame, *, larger_is_better: bool = True
+) -> pl.DataFrame:
+    """Return one row for each trial, with its settings, status and scores.
+
+    Args:
+        results: one row for each trial and epoch.
+        larger_is_better: whether the best epoch is the largest.
+
+    Returns:
+        Columns of :data:`SETTINGS`, ``number``, ``seed``, ``status``, ``seen`` (epochs
+        with a row), ``score`` (mean of the last 10 % of epochs; null unless done),
+        ``best`` (best single epoch) and ``validation`` (as score, on held-out data).
+    """
+    table = complete(results)
+    tail = pl.col("epoch") >= pl.col("epochs") - _tail_length()
+    best = pl.col("score").max() if larger_is_better else pl.col("score").min()
+    rows = table.group_by("trial", maintain_order=True).agg(
+        *(pl.col(name).first() for name in (*SETTINGS, "number", "seed")),
+        pl.col("status").last(),
+        pl.len().alias("seen"),
+        pl.col("score").filter(tail).mean(),
+        pl.col("score").filter(tail).null_count().alias("missing"),
+        best.alias("best"),
+        pl.col("validation_accuracy").filter(tail).mean().alias("validation"),
+    )
+    done = (pl.col("status") == "done") & (pl.col("missing") == 0)
+    return rows.with_columns(
+        pl.when(done).then(pl.col(name)).alias(name)
+        for name in ("score", "best", "validation")
+    ).drop("missing")
+
+
+def _tail_length() -> pl.Expr:
+    return pl.max_horizontal(pl.lit(1), (pl.col("epochs") + 9) // 10)
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """The trials of one setting: who, where, and what they scored.
+
+    ``scores`` and ``numbers`` hold finished trials only; ``counts`` has all, by status.
+    """
+
+    dataset: str
+    network: str
+    optimizer: str
+    name: str
+    arguments: str
+    weight_decay: float | None
+    alpha: float | None
+    dropout: float | None
+    schedule: str | None
+    width: float | None
+    epochs: int
+    scores: NDArray[np.float64]
+    numbers: tuple[tuple[int, int | None], ...]
+    bests: NDArray[np.float64]
+    validation: float | None
+    counts: dict[str, int] = field(default_factory=dict)
+    larger_is_better: bool = True
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """The dataset and the network."""
+        return self.dataset, self.network
+
+    @property
+    def key(self) -> str:
+        """A text that names this arm and no other."""
+        parts = (
+            *self.cell,
+            self.optimizer,
+            self.arguments,
+            self.weight_decay,
+            self.alpha,
+            self.dropout,
+            self.schedule,
+            self.width,
+            self.epochs,
+        )
+        return "|".join(str(part) for part in parts)
+
+    def average(self, *, trim: float = TRIM) -> float | None:
+        """Return the trimmed average over trials, None where none is finished."""
+        return float(stats.trim_mean(self.scores, trim)) if self.scores.size else None
+
+    def best(self) -> float | None:
+        """Return the best single epoch of all trials: chosen on the test set."""
+        if not self.bests.size:
+            return None
+        return float(self.bests.max() if self.larger_is_better else self.bests.min())
+
+
+def find_arms(trials: pl.DataFrame, *, larger_is_better: bool = True) -> list[Arm]:
+    """Return the arms of a table of :func:`trial_scores`, in order of appearance."""
+    return [
+        _arm(dict(zip(SETTINGS, values, strict=True)), rows, larger_is_better)
+        for values, rows in trials.group_by(SETTINGS, maintain_order=True)
+    ]
+
+
+def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
+    done = rows.filter(pl.col("score").is_not_null()).sort("number")
+    held = done.get_column("validation").drop_nulls()
+    counts = dict(rows.get_column("status").fill_null("running").value_counts().rows())
+    label = values["optimizer"] or values["optimizer_name"] or "?"
+    return Arm(
+        dataset=values["dataset"] or "?",
+        network=values["network"] or "?",
+        optimizer=label,
+        name=values["optimizer_name"] or label,
+        arguments=values["arguments"] or "{}",
+        weight_decay=values["weight_decay"],
+        alpha=values["alpha"],
+        dropout=values["dropout"],
+        schedule=values["schedule"],
+        width=values["width"],
+        epochs=values["epochs"] or 0,
+        scores=done.get_column("score").to_numpy().astype(np.float64),
+        numbers=tuple(done.select("number", "seed").rows()),
+        bests=done.get_column("best").to_numpy().astype(np.float64),
+        validation=float(stats.trim_mean(held.to_numpy(), TRIM)) if len(held) else None,
+        counts=counts,
+        larger_is_better=larger,
+    )

@@ -1,0 +1,127 @@
+"""The verdict rule of docs/protocol, fixed before any result.
+
+In: the Holm-adjusted interval of a difference (ours − other, oriented so that positive
+is better), the published difference Δ, and what the study shortened. Out: one word.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from adadecay.lab.stats.intervals import Interval
+
+__all__ = [
+    "EFFECT_RULES",
+    "RULES",
+    "Effect",
+    "Verdict",
+    "judge_effect",
+    "judge_equivalence",
+    "judge_published",
+]
+
+
+class Verdict(StrEnum):
+    """What a comparison says about the paper."""
+
+    REPLICATED = "replicated"
+    CONTRADICTED = "contradicted"
+    NOT_FOUND = "not found"
+    INCONCLUSIVE = "inconclusive"
+    NOT_COMPARABLE = "not comparable"
+    NOT_TESTED = "not tested"
+
+
+class Effect(StrEnum):
+    """What a comparison says by itself, on a study of one's own."""
+
+    HELPS = "helps"
+    HURTS = "hurts"
+    NO_EVIDENCE = "no evidence"
+
+
+RULES: Final = (
+    (Verdict.REPLICATED, "lo > 0"),
+    (Verdict.CONTRADICTED, "hi < 0"),
+    (
+        Verdict.NOT_FOUND,
+        "lo ≤ 0 ≤ hi < Δ: an effect as large as published is excluded",
+    ),
+    (
+        Verdict.INCONCLUSIVE,
+        "the interval holds both 0 and Δ, or holds 0 and the paper prints no Δ",
+    ),
+    (
+        Verdict.NOT_COMPARABLE,
+        "fewer epochs, less width or less data than the paper",
+    ),
+)
+EFFECT_RULES: Final = (
+    (Effect.HELPS, "lo > 0"),
+    (Effect.HURTS, "hi < 0"),
+    (Effect.NO_EVIDENCE, "the interval holds 0"),
+)
+
+
+def judge_published(
+    interval: Interval | None,
+    published: float | None,
+    *,
+    shortened: tuple[str, ...] = (),
+) -> Verdict:
+    """Return the verdict on one published difference.
+
+    Args:
+        interval: of ours − other, Holm-adjusted; None with fewer than two pairs.
+        published: Δ; None where the paper prints no number.
+        shortened: what was less than in the paper, in words; empty if nothing.
+
+    Example:
+        >>> from adadecay.lab.stats import Interval
+        >>> from adadecay.lab.stats.verdicts import judge_published
+        >>> str(judge_published(Interval(-0.1, 0.05, 0.95, "trimmed-t"), 0.1))
+        'not found'
+    """
+    if shortened:
+        return Verdict.NOT_COMPARABLE
+    if interval is None:
+        return Verdict.INCONCLUSIVE
+    if interval.low > 0:
+        return Verdict.REPLICATED
+    if interval.high < 0:
+        return Verdict.CONTRADICTED
+    if published is not None and interval.high < published:
+        return Verdict.NOT_FOUND
+    return Verdict.INCONCLUSIVE
+
+
+def judge_effect(interval: Interval | None) -> Effect:
+    """Return whether ours helps, hurts, or neither has been shown."""
+    if interval is not None and interval.low > 0:
+        return Effect.HELPS
+    if interval is not None and interval.high < 0:
+        return Effect.HURTS
+    return Effect.NO_EVIDENCE
+
+
+def judge_equivalence(
+    interval: Interval | None,
+    margin: float,
+    *,
+    centre: float = 0.0,
+    shortened: tuple[str, ...] = (),
+) -> Verdict:
+    """Return the verdict on a claim that two things are practically the same.
+
+    Replicated: the interval lies within ``centre ± margin``. Contradicted: it lies
+    wholly outside. Inconclusive: it crosses an edge.
+    """
+    if shortened:
+        return Verdict.NOT_COMPARABLE
+    if interval is None:
+        return Verdict.INCONCLUSIVE
+    low, high = centre - margin, centre + margin
+    if low <= interval.low and interval.high <= high:
+        return Verdict.REPLICATED
+    if interval.high < low or interval.low > high:
+        return Verdict.CONTRADICTED
+    return Verdict.INCONCLUSIVE

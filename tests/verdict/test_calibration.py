@@ -1,0 +1,110 @@
+"""Where the truth is known: coverage and false positives, seeded and small.
+
+``tools/calibrate.py`` does the same with thousands of simulations and writes the tables
+of docs/statistics.md; here a part of it is measured again and compared with them.
+"""
+
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adadecay.lab.stats import intervals, significance
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load():
+    spec = importlib.util.spec_from_file_location(
+        "calibrate", ROOT / "tools/calibrate.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+calibrate = _load()
+MEASURED = tomllib.loads(calibrate.TOML.read_text("utf-8"))
+
+
+def measured(shape: str, pairs: int) -> dict:
+    rows = MEASURED["coverage"]
+    return next(row for row in rows if (row["shape"], row["pairs"]) == (shape, pairs))
+
+
+@pytest.mark.parametrize("shape", calibrate.SHAPES)
+@pytest.mark.parametrize(("pairs", "runs"), [(5, 1500), (10, 1500), (20, 1500)])
+def test_coverage_below_thirty_pairs_is_what_the_docs_say(shape, pairs, runs):
+    rng = np.random.default_rng([pairs, 1])
+    samples = calibrate.pairs(shape, (runs, pairs), rng)
+    true = calibrate.truth(shape, pairs)
+    held = sum(intervals.paired_intervals(row)(0.95).holds(true) for row in samples)
+    assert 100 * held / runs == pytest.approx(
+        measured(shape, pairs)["used 95 %"], abs=2
+    )
+
+
+@pytest.mark.parametrize("shape", calibrate.SHAPES)
+def test_coverage_at_fifty_pairs(shape):
+    samples = calibrate.pairs(shape, (150, 50), np.random.default_rng(5))
+    true = calibrate.truth(shape, 50)
+    held = sum(
+        intervals.paired_intervals(row, seed=1)(0.95).holds(true) for row in samples
+    )
+    assert held >= 0.93 * 150
+    assert measured(shape, 50)["used 95 %"] >= 94
+
+
+def test_what_is_below_nominal_by_two_points_is_only_the_worst_case():
+    short = {
+        (row["shape"], row["pairs"])
+        for row in MEASURED["coverage"]
+        if row["used 95 %"] < 93
+    }
+    assert short <= {("one-sided", 5), ("one-sided", 10)}
+
+
+@pytest.mark.parametrize("pairs", [5, 10, 20])
+def test_the_sign_flip_test_cries_wolf_at_most_at_its_level(pairs):
+    samples = calibrate.pairs("skewed", (400, pairs), np.random.default_rng(pairs))
+    found = sum(significance.sign_flip(row, seed=1) <= 0.05 for row in samples)
+    assert found <= 400 * 0.05 + 2 * np.sqrt(400 * 0.05 * 0.95)
+    assert found > 0 or pairs == 5  # at five pairs p cannot go below 0.06
+
+
+@pytest.mark.parametrize("shape", ["normal", "skewed"])
+def test_a_whole_table_without_a_difference_finds_one_at_most_at_its_level(shape):
+    rng = np.random.default_rng(11)
+    found = sum(
+        calibrate.any_found(calibrate.family(shape, 10, rng)) for _ in range(300)
+    )
+    assert found <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
+
+
+def test_the_long_measurement_found_no_more_false_positives_than_nominal():
+    """To within two standard errors of the simulation."""
+    runs = MEASURED["simulations"]
+    assert runs >= 2000
+    allowed = 5 + 2 * 100 * np.sqrt(0.05 * 0.95 / runs)
+    for row in MEASURED["false_positives"]:
+        for kind in ("sign-flip", "interval", "family"):
+            assert row[kind] <= allowed, row
+
+
+def test_the_docs_print_what_was_measured():
+    text = (ROOT / "docs/statistics.md").read_text("utf-8")
+    tables = calibrate.as_tables(
+        MEASURED["simulations"],
+        [_floats(row) for row in MEASURED["coverage"]],
+        [_floats(row) for row in MEASURED["false_positives"]],
+    )
+    assert tables in text
+
+
+def _floats(row: dict) -> dict:
+    return {
+        key: float(value) if key not in ("shape", "pairs") else value
+        for key, value in row.items()
+    }

@@ -1,0 +1,184 @@
+"""Comparisons of arms, and what they say when something is missing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from simulated_study import Setting, comparison_settings, simulate, two_arms
+
+from adadecay.lab.stats.across import (
+    interquartile_mean,
+    performance_profile,
+    standings,
+)
+from adadecay.lab.stats.comparisons import compare_family
+from adadecay.lab.stats.scores import find_arms, trial_scores
+from adadecay.lab.stats.significance import sign_flip
+from adadecay.lab.stats.verdicts import Effect
+
+SGD = Setting()
+OURS = replace(SGD, optimizer="adadecay", alpha=4.0, level=98.6)
+
+
+def arms_of(results, larger_is_better=True):
+    trials = trial_scores(results, larger_is_better=larger_is_better)
+    return find_arms(trials, larger_is_better=larger_is_better)
+
+
+def test_a_comparison_holds_every_number():
+    sgd, ours = arms_of(two_arms(0.2, trials=10))
+    (found,) = compare_family([(ours, sgd)])
+    gaps = ours.scores - sgd.scores
+    ends = stats.ttest_ind(
+        gaps, np.zeros(10), equal_var=False, trim=0.1
+    ).confidence_interval()
+    assert found.pairs == 10
+    assert found.difference == pytest.approx(stats.trim_mean(gaps, 0.1))
+    assert (found.interval.low, found.interval.high) == pytest.approx(tuple(ends))
+    assert found.interval == found.alone  # a family of one
+    assert found.p_holm == found.p_value == sign_flip(gaps) < 0.01
+    assert found.correlation == pytest.approx(
+        np.corrcoef(ours.scores, sgd.scores)[0, 1]
+    )
+    expected = stats.ttest_ind(ours.scores, sgd.scores, equal_var=False, trim=0.1)
+    assert found.p_yuen == pytest.approx(expected.pvalue)
+    assert 0 < found.smallest < 0.3
+    assert found.improvement > 0.5
+    assert found.effect is Effect.HELPS
+
+
+def test_pairing_by_seed_narrows_the_interval():
+    sgd, ours = arms_of(two_arms(trials=20, shared=0.9))
+    (paired,) = compare_family([(ours, sgd)])
+    apart = replace(ours, numbers=tuple((n, s + 99) for n, s in ours.numbers))
+    (unpaired,) = compare_family([(apart, sgd)])
+    assert paired.correlation > 0.7
+    width = paired.interval.high - paired.interval.low
+    assert width < 0.6 * (unpaired.interval.high - unpaired.interval.low)
+    assert not unpaired.paired
+    assert unpaired.interval.method == "Yuen"
+    assert "no common seeds" in unpaired.notes[0]
+
+
+def test_smaller_can_be_better():
+    results = two_arms(0.3, trials=8)
+    (up,) = compare_family([tuple(reversed(arms_of(results)))])
+    (down,) = compare_family([tuple(reversed(arms_of(results, False)))])
+    assert (up.effect, down.effect) == (Effect.HELPS, Effect.HURTS)
+    assert down.difference == pytest.approx(-up.difference)
+    assert down.improvement == pytest.approx(1 - up.improvement)
+    apart = [
+        replace(arm, numbers=tuple((n, i) for n, _ in arm.numbers))
+        for i, arm in enumerate(arms_of(results, False))
+    ]
+    (unpaired,) = compare_family([tuple(reversed(apart))])
+    assert unpaired.effect is Effect.HURTS
+
+
+def test_unequal_numbers_of_trials_compare_the_common_ones():
+    results = simulate([SGD, OURS], trials=[12, 7])
+    sgd, ours = arms_of(results)
+    (found,) = compare_family([(ours, sgd)])
+    assert found.pairs == 7
+    assert "7 against 12 finished trials" in found.notes[0]
+
+
+def test_a_trial_that_failed_in_the_middle_leaves_the_other_pairs_in_order():
+    def status(setting, number):
+        return "diverged" if (setting, number) == (1, 3) else "done"
+
+    whole = arms_of(two_arms(trials=8))
+    holed = arms_of(two_arms(trials=8, status=status))
+    (found,) = compare_family([tuple(reversed(holed))])
+    gaps = np.delete(whole[1].scores - whole[0].scores, 3)
+    assert found.pairs == 7
+    assert found.difference == pytest.approx(stats.trim_mean(gaps, 0.1))
+    assert "1 diverged in adadecay" in found.notes
+
+
+@pytest.mark.parametrize("trials", [[1, 1], [5, 1], [1, 0]])
+def test_one_pair_has_no_interval_and_no_p_value(trials):
+    settings = [s for s, n in zip([SGD, OURS], trials, strict=True) if n]
+    arms = arms_of(simulate(settings, trials=[n for n in trials if n]))
+    sgd = arms[0]
+    ours = arms[1] if len(arms) > 1 else replace(sgd, scores=np.array([]), numbers=())
+    (found,) = compare_family([(ours, sgd)])
+    assert found.interval is None
+    assert found.p_value is None
+    assert found.effect is Effect.NO_EVIDENCE
+    assert found.notes
+
+
+def test_five_pairs_say_that_the_sign_flip_cannot_decide():
+    (found,) = compare_family([tuple(reversed(arms_of(two_arms(trials=5))))])
+    assert "cannot go below p = 0.062" in found.notes[0]
+
+
+def test_a_family_widens_the_intervals_and_keeps_the_order():
+    arms = arms_of(simulate(comparison_settings()[:12], trials=6))
+    ours = [arm for arm in arms if arm.optimizer == "adadecay"]
+    pairs = [
+        (mine, arm)
+        for mine in ours
+        for arm in arms
+        if arm.cell == mine.cell and arm is not mine
+    ]
+    found = compare_family(pairs)
+    assert [(c.ours, c.other) for c in found] == pairs
+    for comparison in found:
+        alone, adjusted = comparison.alone, comparison.interval
+        assert adjusted.low <= alone.low
+        assert adjusted.high >= alone.high
+        assert comparison.p_holm >= comparison.p_value
+    assert max(c.interval.level for c in found) == pytest.approx(1 - 0.05 / 10)
+
+
+def test_the_same_comparison_gives_the_same_numbers():
+    pair = tuple(reversed(arms_of(two_arms(trials=35))))
+    (first,), (again,) = compare_family([pair]), compare_family([pair])
+    assert first.interval == again.interval
+    assert first.interval.method == "BCa"
+    assert first.p_value == again.p_value
+
+
+def test_interquartile_mean_is_the_mean_of_the_middle_half():
+    values = np.random.default_rng(0).normal(size=40)
+    assert interquartile_mean(values) == pytest.approx(np.sort(values)[10:30].mean())
+
+
+def test_a_profile_is_the_share_above_each_threshold():
+    values = np.random.default_rng(0).integers(0, 5, size=30).astype(float)
+    thresholds = np.array([-1.0, 0.0, 1.5, 2.0, 9.0])
+    expected = [np.mean(values > t) for t in thresholds]
+    assert performance_profile(values, thresholds) == pytest.approx(expected)
+
+
+def test_standings_put_cells_of_any_scale_on_one():
+    cells = [
+        Setting(dataset="a", level=10.0),
+        Setting(dataset="b", level=1000.0),
+    ]
+    settings = [s for c in cells for s in (c, replace(c, optimizer="x"))]
+    arms = arms_of(simulate(settings, trials=8))
+    arms = [
+        replace(arm, scores=arm.scores * (1 if arm.dataset == "a" else 50))
+        for arm in arms
+    ]
+    baselines = {
+        arm.key: other
+        for arm in arms
+        for other in arms
+        if other.optimizer == "sgd" and other.cell == arm.cell
+    }
+    found = {each.optimizer: each for each in standings(arms, baselines)}
+    assert found["sgd"].cells == 2
+    assert found["sgd"].trials == 16
+    assert found["sgd"].interval.holds(0)
+    expected = []
+    for arm in arms:
+        base = baselines[arm.key]
+        gap = arm.scores - stats.trim_mean(base.scores, 0.1)
+        if arm.optimizer == "x":
+            expected.extend(gap / base.scores.std(ddof=1))
+    assert found["x"].mean == pytest.approx(interquartile_mean(expected))

@@ -1,0 +1,154 @@
+"""Each interval against an independent computation, and where it is degenerate."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from adadecay.lab.stats import intervals
+from adadecay.lab.stats.intervals import paired_intervals, trimmed_mean, trimmed_t, yuen
+
+
+def sample(count: int, seed: int = 0, skew: bool = False) -> np.ndarray:
+    rng = np.random.default_rng([count, seed])
+    return rng.exponential(size=count) if skew else rng.normal(0.3, 1.0, size=count)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 9, 10, 11, 20, 29, 50])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
+def test_trimmed_t_is_scipys_yuen_against_a_constant(count, level):
+    """Yuen's test against a sample of zeros is the one-sample trimmed t."""
+    values = sample(count)
+    found = trimmed_t(values, level=level)
+    expected = stats.ttest_ind(values, np.zeros(count), equal_var=False, trim=0.1)
+    ends = expected.confidence_interval(level)
+    assert found.low == pytest.approx(ends.low, rel=1e-10)
+    assert found.high == pytest.approx(ends.high, rel=1e-10)
+    assert trimmed_mean(values).p_value() == pytest.approx(expected.pvalue, rel=1e-9)
+
+
+def test_trimmed_t_by_hand():
+    values = [9, 1, 5, 3, 2, 4, 6, 8, 7, 100]  # cut 1 and 100, winsorize to 2 and 9
+    middle = [2, 3, 4, 5, 6, 7, 8, 9]
+    winsorized = [2, *middle, 9]
+    centre = sum(winsorized) / 10
+    squares = sum((value - centre) ** 2 for value in winsorized)
+    error = math.sqrt(squares / (8 * 7))
+    found = trimmed_mean(values)
+    assert found.mean == pytest.approx(5.5)
+    assert found.error == pytest.approx(error)
+    assert found.freedom == 7
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_without_trimming_it_is_students(count):
+    values = sample(count)
+    ends = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    found = trimmed_t(values)
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
+
+
+def bca_by_the_book(values: np.ndarray, level: float, seed: int) -> tuple[float, float]:
+    """Efron's BCa for the trimmed mean, written out."""
+    rng = np.random.default_rng(seed)
+    drawn = values[rng.integers(0, len(values), (40_000, len(values)))]
+    means = stats.trim_mean(drawn, 0.1, axis=1)
+    estimate = stats.trim_mean(values, 0.1)
+    bias = stats.norm.ppf(np.mean(means < estimate))
+    left_out = np.array(
+        [stats.trim_mean(np.delete(values, i), 0.1) for i in range(len(values))]
+    )
+    gap = left_out.mean() - left_out
+    bend = (gap**3).sum() / (6 * (gap**2).sum() ** 1.5)
+    ends = []
+    for tail in ((1 - level) / 2, (1 + level) / 2):
+        z = bias + stats.norm.ppf(tail)
+        ends.append(np.quantile(means, stats.norm.cdf(bias + z / (1 - bend * z))))
+    return tuple(ends)
+
+
+@pytest.mark.parametrize("count", [30, 50])
+@pytest.mark.parametrize("skew", [False, True])
+def test_from_thirty_pairs_it_is_bca_taken_out_to_t(count, skew):
+    values = sample(count, skew=skew)
+    found = paired_intervals(values, seed=3)(0.95)
+    low, high = bca_by_the_book(values, 0.95, seed=4)
+    reached = trimmed_t(values)
+    near = 0.06 * (high - low)  # the bootstrap's own noise at 9,999 resamples
+    assert found.method == "BCa"
+    assert found.low == pytest.approx(min(low, reached.low), abs=near)
+    assert found.high == pytest.approx(max(high, reached.high), abs=near)
+    assert found.low <= reached.low
+    assert found.high >= reached.high
+
+
+def test_bca_alone_is_the_books_and_moves_with_the_skew():
+    """The book's BCa and ours agree before the t is joined in."""
+    values = sample(50, skew=True)
+    drawn = intervals._bootstrap(values, 0.1, 5)
+    found = intervals._bca(values, 0.1, 0.95, drawn)
+    assert found == pytest.approx(bca_by_the_book(values, 0.95, 6), abs=0.02)
+    assert found[0] > trimmed_t(values).low + 0.01
+
+
+def test_below_thirty_pairs_it_is_the_trimmed_t():
+    values = sample(29)
+    found = paired_intervals(values)(0.95)
+    assert found == trimmed_t(values)
+    assert found.method == "trimmed-t"
+
+
+def test_every_level_asks_the_same_resamples():
+    values = sample(40)
+    at = paired_intervals(values, seed=1)
+    assert at(0.95) == at(0.95)
+    assert at(0.95) == paired_intervals(values, seed=1)(0.95)
+    assert at(0.999).low < at(0.95).low
+    assert at(0.999).high > at(0.95).high
+
+
+@pytest.mark.parametrize("sizes", [(10, 10), (5, 20), (50, 32)])
+def test_yuen_by_hand(sizes):
+    ours, other = sample(sizes[0], 1), sample(sizes[1], 2)
+    interval, p_value = yuen(ours, other)
+    parts = [trimmed_mean(ours), trimmed_mean(other)]
+    gap = parts[0].mean - parts[1].mean
+    squared = [part.error**2 for part in parts]
+    freedom = sum(squared) ** 2 / sum(
+        s**2 / part.freedom for s, part in zip(squared, parts, strict=True)
+    )
+    error = math.sqrt(sum(squared))
+    reach = stats.t.ppf(0.975, freedom) * error
+    assert interval.low == pytest.approx(gap - reach)
+    assert interval.high == pytest.approx(gap + reach)
+    assert p_value == pytest.approx(2 * stats.t.sf(abs(gap) / error, freedom))
+
+
+@pytest.mark.parametrize("values", [[], [0.3]])
+def test_too_few_values_have_no_interval(values):
+    assert trimmed_mean(values) is None
+    assert trimmed_t(values) is None
+    assert paired_intervals(values)(0.95) is None
+    assert yuen(values, [1.0, 2.0]) is None
+
+
+def test_equal_differences_have_a_point():
+    for count in (2, 10, 40):
+        found = paired_intervals([0.1] * count)(0.95)
+        assert (found.low, found.high) == (0.1, 0.1)
+    assert trimmed_mean([0.0] * 5).p_value() == 1.0
+    assert trimmed_mean([0.1] * 5).p_value() == 0.0
+    assert yuen([1.0, 1.0], [1.0, 1.0]) is None
+
+
+def test_one_outlier_among_equals_still_has_a_width():
+    """Trimming would cut all that is known of the spread, and feign certainty."""
+    values = [0.1] * 9 + [0.5]
+    found = trimmed_t(values)
+    ends = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
+    assert paired_intervals([0.1] * 39 + [0.5])(0.95).high > 0.1
+    interval, p_value = yuen(values, [0.1] * 10)
+    assert interval.high > interval.low
+    assert 0 < p_value < 1
