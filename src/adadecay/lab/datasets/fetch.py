@@ -87,13 +87,15 @@ def obtain(
     path, report = file_of(item.name, folder), progress or Progress()
     tried: list[str] = []
     insisted = wanted.source not in (None, "cache")
-    if not insisted and _usable(path, item, tried):
+    if not insisted and _usable(path, item):
         return path
-    if wanted.source == "cache":
-        raise DatasetError(_message(item, tried))
+    if wanted.source == "cache" and not path.exists():
+        raise DatasetError(_message(item, [f"cache: {path} is not there"]))
     with _locked(item, folder, report):
-        if not insisted and _usable(path, item, tried := []):
+        if not insisted and _usable(path, item, tried):
             return path  # another process fetched it while this one waited
+        if wanted.source == "cache":
+            raise DatasetError(_message(item, tried))
         with _scratch(item, folder) as scratch:
             shop = Workshop(scratch, report, wanted.patience)
             arrays, place = _first(item, wanted, shop, tried)
@@ -105,17 +107,24 @@ def obtain(
     return path
 
 
-def _usable(path: Path, item: Item, tried: list[str]) -> bool:
-    """Whether the cache has ``item``; a file that is not it is removed."""
+def _usable(path: Path, item: Item, tried: list[str] | None = None) -> bool:
+    """Whether the cache has ``item``.
+
+    With ``tried``, by the holder of the lock: the reason is added to it, and a file
+    that is not the dataset is removed. Without the lock it might be a new one by then.
+    """
     try:
         open_arrays(path, item.parts)
-    except FileNotFoundError:
-        tried.append(f"cache: {path} is not there")
+    except OSError as error:
+        reason = f"cache: {path}: {error.strerror}"
     except BadDataError as error:
-        tried.append(f"cache: {error}; removed")
-        path.unlink(missing_ok=True)
+        reason = f"cache: {error}; removed"
+        if tried is not None:
+            path.unlink(missing_ok=True)
     else:
         return True
+    if tried is not None:
+        tried.append(reason)
     return False
 
 
