@@ -2,7 +2,7 @@
 
 import typer
 
-from adadecay.commands import data
+from adadecay.commands import data, demo, info, plan, results, run, status
 
 app = typer.Typer(
     name="adadecay",
@@ -19,3 +19,6 @@ def _root() -> None:
 
 
 app.add_typer(data.app, name="data")
+for command in (plan.plan, run.run, status.status, results.results, info.info):
+    app.command()(command)
+app.command()(demo.demo)

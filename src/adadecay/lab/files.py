@@ -42,7 +42,17 @@ Status = Literal["done", "diverged", "failed", "running", "waiting"]
 
 
 class StoreError(RuntimeError):
-    """The results folder cannot be used as it is; the message says what to do."""
+    """The results folder cannot be used as it is; the message says what to do.
+
+    Args:
+        message: what is wrong, where, and what would be right.
+        status: exit status for the command line: 2 for a wrong folder, 1 for one that
+            went bad while a study ran.
+    """
+
+    def __init__(self, message: str, *, status: int = 2) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)

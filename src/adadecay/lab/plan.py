@@ -86,6 +86,11 @@ class Plan:
         """The cells, in the order of the study."""
         return tuple(dict.fromkeys(trial.cell for trial in self.trials))
 
+    @property
+    def score(self) -> str:
+        """What the compared number is called: ``accuracy``, unless it is another."""
+        return score_key(self.spec).removeprefix("test_")
+
     @functools.cached_property
     def unique(self) -> tuple[Trial, ...]:
         """The trials without those that are the same under another label."""
@@ -110,9 +115,11 @@ def make_plan(spec: StudySpec) -> Plan:
     trials: list[tuple[int, Trial]] = []
     conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
     labels = _labels(spec, conditions)
+    most = max(condition.trials for condition in conditions)
+    seeds = [trial_seed(spec.seed, number) for number in range(most)]
     for place, condition in enumerate(conditions):
         for number in range(condition.trials):
-            definition = condition.define(trial_seed(spec.seed, number))
+            definition = {**condition.common, "seed": seeds[number]}
             name = hashlib.sha256(_canonical(definition)).hexdigest()[:20]
             trial = Trial(name, definition, condition.cell, labels[place], number)
             trials.append((number, trial))
@@ -129,10 +136,6 @@ class Condition:
     given: dict[str, Any]  # what the study says of the optimizer, for labels
     trials: int
     common: dict[str, Any]
-
-    def define(self, seed: int) -> dict[str, Any]:
-        """Return all that defines one trial."""
-        return {**self.common, "seed": seed}
 
 
 def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Any]]]:

@@ -18,6 +18,7 @@ from typing import Any
 __all__ = ["LIVE", "is_own", "name_of", "source_digest"]
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
+PACKAGE = __name__.partition(".")[0]
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -113,7 +114,8 @@ def _sources(module: str, found: ModuleSpec) -> list[str]:
             continue
         tree = ast.parse(file.read_bytes(), filename=str(file))
         sources[name] = ast.unparse(tree)
-        waiting += _imports(tree, name, package=file.name == "__init__.py")
+        if top != PACKAGE:  # this package is known by its version
+            waiting += _imports(tree, name, package=file.name == "__init__.py")
     return [f"{name}\n{sources[name]}" for name in sorted(sources)]
 
 

@@ -77,6 +77,8 @@ class Named(BaseModel):
 
 def _listed(registry: Registry) -> Callable[[Named], Named]:
     def check(value: Named) -> Named:
+        if not all(map(as_list, value.arguments.values())):
+            raise ValueError(f"an empty list leaves nothing of {value.name!r}")
         for arguments in value.grid():
             try:
                 registry.check(value.name, arguments)
@@ -89,7 +91,13 @@ def _listed(registry: Registry) -> Callable[[Named], Named]:
 
 def _all_listed(registry: Registry) -> Callable[[tuple[Named, ...]], Any]:
     check = _listed(registry)
-    return lambda values: tuple(check(value) for value in values)
+
+    def check_all(values: tuple[Named, ...]) -> tuple[Named, ...]:
+        if not values:
+            raise ValueError(f"needs at least one {registry.kind}")
+        return tuple(check(value) for value in values)
+
+    return check_all
 
 
 class OptimizerSpec(Named):
@@ -102,7 +110,7 @@ class OptimizerSpec(Named):
     """
 
     label: str | None = None
-    lr: Annotated[tuple[float, ...], BeforeValidator(as_list)] = ()
+    lr: tuple[float, ...] = ()
     schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
 
     @field_validator("lr", mode="before")
@@ -120,7 +128,8 @@ class OptimizerSpec(Named):
     @model_validator(mode="after")
     def _known(self) -> Self:
         _listed(OPTIMIZERS)(self)
-        _all_listed(SCHEDULES)(self.schedule)
+        if self.schedule:
+            _all_listed(SCHEDULES)(self.schedule)
         if is_own(self.name) and not self.lr:
             raise ValueError("an optimizer of your own needs lr, its learning rate")
         return self
@@ -139,12 +148,8 @@ class CellSpec(BaseModel):
     """
 
     model_config = FROZEN
-    dataset: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = Field(
-        min_length=1
-    )
-    network: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = Field(
-        min_length=1
-    )
+    dataset: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
+    network: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
     deep: bool | None = None
     trials: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
@@ -190,7 +195,7 @@ class StudySpec(BaseModel):
     title: str = ""
     summary: str = ""
     cells: tuple[CellSpec, ...] = ()
-    optimizers: tuple[OptimizerSpec, ...] = Field(min_length=1)
+    optimizers: tuple[OptimizerSpec, ...]
     trials: int = Field(default=5, ge=1)
     epochs: int = Field(default=10, ge=1)
     batch_size: int = Field(default=128, ge=1)
@@ -235,6 +240,8 @@ class StudySpec(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if not self.optimizers:
+            raise ValueError("needs at least one [[optimizers]] table")
         if self.trainer is None and not self.cells:
             raise ValueError("needs at least one [[cells]] table, or a trainer")
         if self.trainer is not None:

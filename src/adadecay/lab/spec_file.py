@@ -111,7 +111,8 @@ def _line(error: dict[str, Any], file: str, text: str) -> str:
         return f"{start}missing."
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
-    shown = "" if isinstance(value, dict | BaseModel) else f" (it is {value!r})"
+    plain = not isinstance(value, dict | BaseModel | tuple)
+    shown = f" (it is {value!r})" if plain else ""
     return f"{start}{message[0].lower() + message[1:]}{shown}."
 
 

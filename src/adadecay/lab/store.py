@@ -40,9 +40,11 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        status = 2
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             text = "the disk is full. Nothing that was finished is lost: free some "
             text += "space and give the same command again to go on"
+            status = 1
         elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             text = "it cannot be written. Give a folder that can with --results"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
@@ -50,7 +52,8 @@ def _explained(path: Path) -> Iterator[None]:
         else:
             text = f"{error.strerror}. Nothing that was finished is lost: give the "
             text += "same command again to go on"
-        raise StoreError(f"Results at {path}: {text}.") from error
+            status = 1
+        raise StoreError(f"Results at {path}: {text}.", status=status) from error
 
 
 class Store:

@@ -16,7 +16,7 @@ from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
 from adadecay.lab.files import check_format, read_json
 from adadecay.lab.plan import Plan, make_plan
-from adadecay.lab.sources import LIVE
+from adadecay.lab.sources import LIVE, is_own
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import SpecError, make_spec, read_spec
 from adadecay.lab.variants import vary
@@ -183,7 +183,17 @@ def run(
         )
         engine = make_engine(study, workers, settings)
     watch = watch or (lambda event: None)
+    fetch_data(study)
     return drive(study.plan, study.folder, engine, attempts=attempts, watch=watch)
+
+
+def fetch_data(study: Study) -> None:
+    """Have every built-in dataset in the cache before many workers ask for it."""
+    from adadecay.lab import datasets
+
+    for name in {named.name for cell in study.spec.cells for named in cell.dataset}:
+        if not is_own(name):
+            datasets.load(name)
 
 
 def make_engine(study: Study, workers: int | None, settings: Settings) -> Engine:

@@ -1,0 +1,40 @@
+"""``adadecay demo``: the quickstart study on the embedded digits, and its report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adadecay.commands.options import one_sentence
+
+__all__ = ["demo"]
+
+
+def demo(
+    results: Annotated[
+        Path | None,
+        typer.Option(help="Results folder. Default: ./results.", show_default=False),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes.")] = None,
+) -> None:
+    """Compare SGD with AdaDecay on real digits, and write the report. No download."""
+    from adadecay.commands.run import exit_status, run_study
+    from adadecay.lab.study import Study
+
+    with one_sentence():
+        study = Study("quickstart", results=results)
+        outcome = run_study(study, workers=workers)
+        if not outcome.interrupted:
+            write_report(study)
+    raise typer.Exit(exit_status(outcome))
+
+
+def write_report(study: object) -> None:
+    """Write the page beside the results and say where it is."""
+    from adadecay.lab import report
+    from adadecay.lab.study import Study
+
+    assert isinstance(study, Study)
+    path = study.folder / "quickstart.html"
+    report.write(study, path)
+    typer.echo(f"Report: {path.resolve()}")

@@ -1,0 +1,35 @@
+"""``adadecay info``: versions, the kernel in use, where data and results are."""
+
+from typing import Any
+
+import typer
+
+__all__ = ["info"]
+
+
+def info() -> None:
+    """Show versions, machine, the kernel in use, and where data and results are."""
+    import torch
+
+    from adadecay.lab.datasets.cache import cache_folder
+    from adadecay.lab.engines.local import default_workers
+    from adadecay.lab.provenance import describe, environment
+    from adadecay.lab.study import default_results
+
+    origin = describe()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    here = environment(device=device, threads=1)
+    rows: dict[str, Any] = {
+        **origin["versions"],
+        "commit": origin["commit"] or "not a checkout",
+        "system": origin["system"],
+        "processor": f"{origin['processor']}, {origin['cores']} cores",
+        "instructions": here["instructions"],
+        "device": here["device"],
+        "kernel": here["kernel"],
+        "workers": default_workers(device="auto", threads=1),
+        "data": cache_folder(),
+        "results": default_results().resolve(),
+    }
+    for key, value in rows.items():
+        typer.echo(f"{key:<13} {value}")

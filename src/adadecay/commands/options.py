@@ -1,0 +1,126 @@
+"""What ``plan``, ``run``, ``status`` and ``results`` have in common.
+
+In: a study's name and the options that change it. Out: a Study for the command, or one
+sentence on standard error and an exit status. The lab is imported when a command runs,
+not before.
+"""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from adadecay.lab.study import Study
+
+__all__ = ["on_study", "one_sentence", "stop"]
+
+PANEL = "Change the study (the result has another name)"
+
+
+def _option(kind: Any, text: str, **options: Any) -> Any:
+    return Annotated[kind, typer.Option(help=text, rich_help_panel=PANEL, **options)]
+
+
+NAME = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A TOML file, a built-in study (adadecay list studies), or a variant "
+        "that was run before.",
+        show_default=False,
+    ),
+]
+OPTIONS = {
+    "results": Annotated[
+        Path | None,
+        typer.Option(
+            help="Results folder. Default: $ADADECAY_RESULTS or ./results.",
+            show_default=False,
+        ),
+    ],
+    "trials": _option(int | None, "Paired trials.", min=1),
+    "epochs": _option(int | None, "Epochs.", min=1),
+    "batch_size": _option(int | None, "Mini-batch size.", min=1),
+    "examples": _option(int | None, "Use only so many training examples.", min=1),
+    "holdout": _option(float | None, "Share of the training set held out."),
+    "seed": _option(int | None, "Seed of the study.", min=0),
+    "width": _option(float | None, "Width of every network that has one."),
+    "only": _option(
+        list[str] | None,
+        "Keep only these: network=nn-2, dataset=mnist, optimizer=sgd,adadecay.",
+        metavar="KIND=NAME[,NAME]",
+    ),
+}
+
+
+def stop(message: object, status: int) -> NoReturn:
+    """Print one sentence on standard error and leave."""
+    typer.echo(f"adadecay: {message}", err=True)
+    raise typer.Exit(status)
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turn what the lab refuses into a sentence and an exit status."""
+    from adadecay.lab.datasets import DatasetError
+    from adadecay.lab.files import StoreError
+    from adadecay.lab.spec_file import SpecError
+
+    try:
+        yield
+    except SpecError as error:
+        stop(error, 2)
+    except StoreError as error:
+        stop(error, error.status)
+    except DatasetError as error:
+        stop(error, 1)
+
+
+def on_study(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Turn ``command(study, **own)`` into a command that names a study and changes it.
+
+    Args:
+        command: gets the Study first; its other parameters become options after those
+            that every such command has.
+
+    Returns:
+        A function with the whole signature, for typer.
+    """
+    _, *own = inspect.signature(command).parameters.values()
+
+    @functools.wraps(command)
+    def whole(study: str, **options: Any) -> None:
+        changes = {key: options.pop(key) for key in OPTIONS}
+        with one_sentence():
+            command(_find(study, changes), **options)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(key, keyword, default=None, annotation=kind)
+        for key, kind in OPTIONS.items()
+    ]
+    first = inspect.Parameter(
+        "study", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=NAME
+    )
+    own = [parameter.replace(kind=keyword) for parameter in own]
+    signature = inspect.Signature([first, *own, *shared])
+    whole.__signature__ = signature  # type: ignore[attr-defined]
+    whole.__annotations__ = {
+        p.name: p.annotation for p in signature.parameters.values()
+    }
+    return whole
+
+
+def _find(name: str, changes: dict[str, Any]) -> "Study":
+    from adadecay.lab.study import Study
+    from adadecay.lab.variants import parse_only
+
+    study = Study(name, results=changes.pop("results"))
+    changed = study.vary(only=parse_only(changes.pop("only") or []), **changes)
+    changed.plan  # noqa: B018 - a study that cannot be planned is wrong input
+    return changed

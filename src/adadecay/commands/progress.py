@@ -1,0 +1,190 @@
+"""What a run shows while it goes on: a live view on a terminal, plain lines elsewhere.
+
+In: the driver's events. Out: text. Both say the same: how much is done, what each
+worker does, and how long the rest will take.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from adadecay.commands.tables import duration
+from adadecay.lab.engines import (
+    EpochDone,
+    Event,
+    Failed,
+    Finished,
+    Lost,
+    Started,
+    Stopped,
+)
+from adadecay.lab.files import read_json
+from adadecay.lab.plan import Trial
+from adadecay.lab.summary import read_states
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from adadecay.lab.study import Study
+
+__all__ = ["Tally", "watching"]
+
+QUIET = 10.0  # seconds between plain lines when no trial ends
+
+
+class Tally:
+    """Counts epochs and knows what each worker is doing.
+
+    Args:
+        study: what is run.
+        workers: how many run at a time.
+    """
+
+    def __init__(self, study: "Study", workers: int) -> None:
+        states = read_states(study.plan, study.folder)
+        todo = [t for t in study.plan.unique if not states[t.id].finished]
+        self.trials = {trial.id: trial for trial in todo}
+        self.left = {trial.id: int(trial.definition["epochs"]) for trial in todo}
+        self.total = len(study.plan.unique)
+        self.done = self.total - len(todo)
+        self.failed = 0
+        self.workers = workers
+        self.doing: dict[int, tuple[str, str]] = {}
+        self.seconds: dict[str, float] = dict(
+            read_json(study.folder / "timings.json") or {}
+        )
+        self._worker: dict[str, int] = {}
+
+    def count(self, event: Event) -> str | None:
+        """Take note of an event; return a line when something is worth telling."""
+        trial = self.trials[event.trial]
+        match event:
+            case Started():
+                self._worker[trial.id] = event.worker
+                self.left[trial.id] = trial.definition["epochs"] - event.epoch
+                self.doing[event.worker] = (trial.id, f"epoch {event.epoch}")
+                return f"{name(trial)}: {event.note}" if event.note else None
+            case EpochDone():
+                self._epoch(trial, event)
+                return None
+            case Finished():
+                self.done += 1
+                self.left.pop(trial.id, None)
+                _, last = self.doing.pop(self._worker[trial.id], ("", ""))
+                ending = "" if event.status == "done" else ", diverged"
+                return f"[{self.done}/{self.total}] {name(trial)}: {last}{ending}"
+            case Failed():
+                return self._fail(trial, event.trace.rstrip() or event.reason)
+            case Lost():
+                self.doing.pop(self._worker.get(trial.id, -1), None)
+                return f"{name(trial)}: {event.reason}"
+            case Stopped():
+                self.doing.pop(self._worker[trial.id], None)
+                return f"{name(trial)}: saved, to go on later"
+
+    def _epoch(self, trial: Trial, event: EpochDone) -> None:
+        row = event.row
+        self.left[trial.id] = trial.definition["epochs"] - row["epoch"] - 1
+        self.seconds[trial.timing] = row.get("seconds", 0.0) + row.get(
+            "evaluation_seconds", 0.0
+        )
+        score = row.get(trial.definition["score"])
+        label = trial.definition["score"].removeprefix("test_")
+        text = f"epoch {row['epoch'] + 1}/{trial.definition['epochs']}"
+        text += f", {label} {score:.5g}" if score is not None else ""
+        self.doing[self._worker[trial.id]] = (trial.id, text)
+
+    def _fail(self, trial: Trial, why: str) -> str:
+        self.failed += 1
+        self.left.pop(trial.id, None)
+        self.doing.pop(self._worker.get(trial.id, -1), None)
+        return f"{name(trial)} failed:\n{why}"
+
+    def remaining(self) -> float | None:
+        """Return the seconds that the rest takes, once anything was measured."""
+        if not self.seconds:
+            return None
+        usual = sum(self.seconds.values()) / len(self.seconds)
+        total = sum(
+            epochs * self.seconds.get(self.trials[trial].timing, usual)
+            for trial, epochs in self.left.items()
+        )
+        return total / max(1, min(self.workers, len(self.left)))
+
+    def headline(self) -> str:
+        """Say how far the study is."""
+        text = f"{self.done} of {self.total} trials done"
+        text += f", {self.failed} failed" if self.failed else ""
+        rest = self.remaining()
+        return text + (f", about {duration(rest)} left" if rest is not None else "")
+
+
+def name(trial: Trial) -> str:
+    """Name a trial for a person."""
+    return f"{trial.cell.name} {trial.label} #{trial.number}"
+
+
+@contextmanager
+def watching(
+    study: "Study", workers: int, *, plain: bool
+) -> Iterator[Callable[[Event], None]]:
+    """Show the progress of a run.
+
+    Args:
+        study: what is run.
+        workers: how many run at a time.
+        plain: lines rather than a live view, wherever the output goes.
+
+    Yields:
+        What is to be called with every event.
+    """
+    from rich.console import Console
+
+    tally = Tally(study, workers)
+    console = Console(highlight=False)
+    if console.is_terminal and not plain:
+        with _live(tally, console) as watch:
+            yield watch
+    else:
+        yield _plain(tally)
+
+
+def _plain(tally: Tally) -> Callable[[Event], None]:
+    told = time.monotonic()
+
+    def watch(event: Event) -> None:
+        nonlocal told
+        line = tally.count(event)
+        if line is None and time.monotonic() - told < QUIET:
+            return
+        told = time.monotonic()
+        print(line or tally.headline(), flush=True)
+
+    return watch
+
+
+@contextmanager
+def _live(tally: Tally, console: "Console") -> Iterator[Callable[[Event], None]]:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.markup import escape
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    def view() -> Group:
+        bar = ProgressBar(total=max(1, tally.total), completed=tally.done, width=40)
+        rows = [
+            Text(f"  worker {worker}: {name(tally.trials[trial])}, {text}")
+            for worker, (trial, text) in sorted(tally.doing.items())
+        ]
+        return Group(bar, Text(tally.headline()), *rows)
+
+    with Live(console=console, get_renderable=view, refresh_per_second=4) as live:
+
+        def watch(event: Event) -> None:
+            line = tally.count(event)
+            if line is not None:
+                live.console.print(escape(line))
+
+        yield watch

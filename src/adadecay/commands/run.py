@@ -1,0 +1,103 @@
+"""``adadecay run STUDY``: run what is left of a study; again is the resume."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adadecay.commands.options import on_study
+
+if TYPE_CHECKING:
+    from adadecay.lab.driver import Outcome
+    from adadecay.lab.study import Study
+
+__all__ = ["run", "run_study"]
+
+
+@on_study
+def run(
+    study: "Study",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Processes; 0 runs in this one. Default: one a core or GPU.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu or cuda, instead of the study's.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="torch threads a worker.")
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="Least time between a trial's checkpoints.")
+    ] = 60.0,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Lines instead of a live view.")
+    ] = False,
+) -> None:
+    """Run what is left of a study. Stop it at any time: the same command goes on."""
+    if device not in (None, "auto", "cpu", "cuda"):
+        raise typer.BadParameter(f"{device!r} is none of auto, cpu, cuda.")
+    outcome = run_study(
+        study,
+        workers=workers,
+        device=device,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
+        plain=plain,
+    )
+    raise typer.Exit(exit_status(outcome))
+
+
+def run_study(
+    study: "Study",
+    *,
+    workers: int | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    checkpoint_seconds: float = 60.0,
+    plain: bool = False,
+) -> "Outcome":
+    """Run a study with progress, and say how it ended."""
+    from adadecay.commands.progress import watching
+    from adadecay.commands.status import print_status
+    from adadecay.lab.engines import Settings
+    from adadecay.lab.study import make_engine
+    from adadecay.lab.study import run as run_lab
+
+    settings = Settings(
+        device=device or study.spec.device,
+        threads=threads or study.spec.threads,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    engine = make_engine(study, workers, settings)
+    typer.echo(
+        f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
+    )
+    try:
+        with watching(study, engine.workers, plain=plain) as watch:
+            outcome = run_lab(study, engine=engine, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo(f"Broken off. {how_to_go_on()}", err=True)
+        raise typer.Exit(130) from None
+    print_status(study)
+    if outcome.interrupted:
+        typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
+    elif outcome.failed:
+        typer.echo(f"{len(outcome.failed)} trials failed. {how_to_go_on()}")
+    return outcome
+
+
+def how_to_go_on() -> str:
+    """Name the command that resumes this one."""
+    return f"To go on: adadecay {' '.join(sys.argv[1:])}"
+
+
+def exit_status(outcome: "Outcome") -> int:
+    """Return 0 for done, 1 when trials failed, 130 when interrupted."""
+    if outcome.interrupted and outcome.left:
+        return 130
+    return 1 if outcome.failed else 0

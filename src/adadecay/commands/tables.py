@@ -1,0 +1,67 @@
+"""Tables and times as the commands print them.
+
+In: summaries of the lab. Out: rich renderables and short texts.
+"""
+
+from adadecay.lab.summary import Estimate, Line
+
+__all__ = ["describe_estimate", "duration", "summary_table"]
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it.
+
+    Example:
+        >>> duration(42), duration(3900), duration(200000)
+        ('42 s', '1 h 5 min', '2 d 8 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def describe_estimate(estimate: Estimate, workers: int) -> str:
+    """Say how long the rest takes, and what that is known from."""
+    if not estimate.seconds and not estimate.unknown:
+        return "Nothing is left to do."
+    on = f"on {workers} worker{'s' if workers > 1 else ''}"
+    if not estimate.seconds:
+        return (
+            f"Time left: not known, since no epoch of this kind was measured here yet "
+            f"({estimate.unknown} trials, {on})."
+        )
+    text = f"Time left: about {duration(estimate.seconds)} {on}"
+    if estimate.unknown:
+        text += f", and {estimate.unknown} trials of kinds not measured here yet"
+    return text + ", from epochs measured here."
+
+
+def summary_table(lines: list[Line], score: str) -> object:
+    """Return one row for each optimizer in each cell."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("cell")
+    table.add_column("optimizer")
+    for heading in ("done", score, "± sd", "diverged", "failed", "begun"):
+        table.add_column(heading, justify="right")
+    before = ""
+    for line in lines:
+        table.add_row(
+            line.cell if line.cell != before else "",
+            line.optimizer,
+            f"{line.finished}/{line.total}",
+            "" if line.mean is None else f"{line.mean:.4g}",
+            "" if line.spread is None else f"{line.spread:.2g}",
+            str(line.counts["diverged"] or ""),
+            str(line.counts["failed"] or ""),
+            str(line.counts["running"] or ""),
+        )
+        before = line.cell
+    return table

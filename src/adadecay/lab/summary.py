@@ -1,0 +1,114 @@
+"""How a study stands: files → one line a condition, and the time that is left.
+
+In: a plan and a results folder, whose small files are read, not its logs. Out: plain
+values for ``status``, ``plan`` and ``run`` to print. No torch, no data frames.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from adadecay.lab.files import State, check_format, read_json, read_state
+from adadecay.lab.plan import Plan, Trial
+
+__all__ = ["Estimate", "Line", "estimate", "read_states", "summarize"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the trials of one optimizer in one cell stand.
+
+    Args:
+        cell: dataset and network.
+        optimizer: label of the optimizer.
+        total: how many trials are planned.
+        counts: how many there are of each status.
+        mean: mean score of those with a result (the last tenth of their epochs).
+        spread: standard deviation of these scores, from two on.
+    """
+
+    cell: str
+    optimizer: str
+    total: int
+    counts: Counter[str]
+    mean: float | None
+    spread: float | None
+
+    @property
+    def finished(self) -> int:
+        """How many have their result."""
+        return self.counts["done"] + self.counts["diverged"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time that a plan still needs.
+
+    Args:
+        seconds: of those trials whose kind has been measured, on all workers together.
+        unknown: trials of kinds that have not.
+    """
+
+    seconds: float
+    unknown: int
+
+
+def read_states(plan: Plan, root: Path) -> dict[str, State]:
+    """Return how far every trial of a plan is, by id."""
+    check_format(root)
+    return {trial.id: read_state(root, trial.id) for trial in plan.unique}
+
+
+def summarize(plan: Plan, states: dict[str, State]) -> list[Line]:
+    """Return one line for each optimizer in each cell, in the order of the study."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for cell in plan.cells:  # the plan goes number by number; a table, cell by cell
+        for trial in plan.trials:
+            if trial.number == 0 and trial.cell == cell:
+                groups[(cell.name, trial.label)] = []
+    for trial in plan.trials:
+        groups[(trial.cell.name, trial.label)].append(trial)
+    return [
+        _line(cell, label, [states[trial.id] for trial in trials])
+        for (cell, label), trials in groups.items()
+    ]
+
+
+def _line(cell: str, label: str, states: list[State]) -> Line:
+    scores = [
+        state.record["score"]
+        for state in states
+        if state.finished and state.record and state.record.get("score") is not None
+    ]
+    return Line(
+        cell=cell,
+        optimizer=label,
+        total=len(states),
+        counts=Counter(state.status for state in states),
+        mean=statistics.fmean(scores) if scores else None,
+        spread=statistics.stdev(scores) if len(scores) > 1 else None,
+    )
+
+
+def estimate(trials: Iterable[Trial], root: Path, *, workers: int) -> Estimate:
+    """Say how long trials will take, from what the same kind took before.
+
+    Args:
+        trials: those without a result.
+        root: the results folder, which keeps the seconds of an epoch by kind.
+        workers: how many run at a time.
+
+    Returns:
+        Seconds on that many workers, and how many trials cannot be told yet.
+    """
+    timings = read_json(root / "timings.json") or {}
+    seconds, unknown = 0.0, 0
+    for trial in trials:
+        measured = timings.get(trial.timing)
+        if isinstance(measured, int | float):
+            seconds += measured * trial.definition["epochs"]
+        else:
+            unknown += 1
+    return Estimate(seconds / workers, unknown)
