@@ -89,16 +89,14 @@ def _rows(i, setting, trials, epochs, spread, shared, common, rng, status, valid
             "train_loss": np.exp(-np.tile(epoch, trials) / 30.0),
             "test_accuracy": scores.ravel(),
             "test_loss": (100 - scores.ravel()) / 30,
-            "validation_accuracy": scores.ravel() - 0.3 if validation else None,
-            "validation_loss": None,
+            "validation_score": scores.ravel() - 0.3 if validation else None,
             "seconds": 1.0,
             "status": np.repeat(states, epochs),
             "score_name": "test_accuracy",
             "score": scores.ravel(),
         },
         schema_overrides={
-            "validation_accuracy": pl.Float64,
-            "validation_loss": pl.Float64,
+            "validation_score": pl.Float64,
         },
     )
     return table.filter(pl.Series(keep))

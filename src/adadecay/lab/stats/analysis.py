@@ -21,6 +21,7 @@ from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
 from adadecay.lab.stats.selection import (
     Pair,
     baseline_of,
+    choose,
     default_baseline,
     own_pairs,
     shortened_in,
@@ -112,8 +113,9 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
         trials = trial_scores(evidence.results, larger_is_better=larger)
         arms = find_arms(trials, larger_is_better=larger)
     baseline = evidence.baseline or default_baseline(arms)
-    selected = {claim.name: claim.select(arms) for claim in CLAIMS}
-    family = _family(evidence, arms, baseline, selected)
+    selected = _select(evidence, arms)
+    best = choose(arms) if evidence.chosen else arms
+    family = _family(evidence, best, baseline, selected)
     compared = dict(
         zip(
             family,
@@ -134,9 +136,19 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
         judged,
         claims,
         thetas,
-        _standings(arms, baseline),
+        _standings(best, baseline),
         trim,
     )
+
+
+def _select(evidence: Evidence, arms: Sequence[Arm]) -> dict[str, list[Pair]]:
+    """Return the pairs of each claim; none where the settings are not the paper's."""
+    return {
+        claim.name: claim.select(arms)
+        if evidence.of_the_paper and claim.held_out == bool(evidence.chosen)
+        else []
+        for claim in CLAIMS
+    }
 
 
 Key = tuple[int, int]
@@ -155,11 +167,13 @@ def _family(
     """Return every pair that is compared, each once.
 
     A study of the paper is compared as its claims say; any other compares each
-    optimizer with the baseline, and claims only where those very pairs occur.
+    optimizer with the baseline. The controls do both.
     """
-    claimed = [pair for pairs in selected.values() for pair in pairs]
-    own = own_pairs(arms, baseline)
-    pairs = claimed if evidence.of_the_paper and claimed else own
+    pairs = [pair for pairs in selected.values() for pair in pairs]
+    if not pairs or not evidence.base.startswith("paper/"):
+        covered = {frozenset(_key(pair)) for pair in pairs}
+        own = own_pairs(arms, baseline)
+        pairs += [pair for pair in own if frozenset(_key(pair)) not in covered]
     family: dict[Key, Pair] = {}
     for pair in pairs:
         known = family.get(_key(pair))
@@ -181,15 +195,10 @@ def _held_out(evidence: Evidence) -> tuple[str, ...]:
     return (f"{evidence.held_out:.0%} of the training set held out",)
 
 
-def _in_paper(arm: Arm) -> bool:
-    networks = paper.NETWORKS.get(paper.canonical(arm.dataset), ())
-    return paper.canonical(arm.network) in networks
-
-
 def _judge(
     evidence: Evidence, comparison: Comparison, published: float | None
 ) -> Judged:
-    if not _in_paper(comparison.ours) or published is None:
+    if not evidence.of_the_paper or published is None:
         return Judged(comparison, published, None)
     shortened = _shortened(evidence, comparison) + _held_out(evidence)
     verdict = judge_published(comparison.interval, published, shortened=shortened)

@@ -10,6 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from adadecay.lab.files import read_json, trial_folder
+
 __all__ = ["Evidence", "gather"]
 
 
@@ -20,7 +22,7 @@ class Evidence:
     Args:
         results: one row for each trial and epoch.
         rates: one row for each trial, epoch and layer, with ``mean_theta``.
-        name: of the study; names under ``paper/`` are judged by the paper's claims.
+        name: of the study; the built-in ones of the paper are judged by its claims.
         title: a heading.
         summary: what it asks.
         score_name: what the scores are called.
@@ -29,6 +31,7 @@ class Evidence:
         planned: how many trials the study has in all, started or not.
         shortened: what is less than in the paper for the whole study, in words.
         held_out: the share of the training set kept back for validation.
+        chosen: optimizer arguments whose value is chosen on held-out data.
         facts: versions, machine and the like, by name.
         problems: what went wrong in which trial.
     """
@@ -44,29 +47,88 @@ class Evidence:
     planned: int | None = None
     shortened: tuple[str, ...] = ()
     held_out: float = 0.0
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    facts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Mapping[str, Any], ...] = ()
 
     @property
+    def base(self) -> str:
+        """The study's name without what a variant changed."""
+        return self.name.partition("[")[0]
+
+    @property
     def of_the_paper(self) -> bool:
-        """Whether the study repeats the paper, whole or in part."""
-        return self.name.startswith("paper/")
+        """Whether its settings are the paper's, so that its claims apply."""
+        return self.base.startswith("paper/") or self.base in ("controls", "tuned")
 
 
 def gather(study: Any) -> Evidence:
     """Return the evidence of a ``Study``, or of a bare table of results.
 
     Args:
-        study: an :class:`Evidence`, a polars table, or an object with ``results()``.
+        study: a :class:`~adadecay.lab.Study`, a polars table with the columns of
+            ``Study.results()``, or an :class:`Evidence`, which comes back as it is.
     """
     if isinstance(study, Evidence):
         return study
     if isinstance(study, pl.DataFrame):
-        return Evidence(study)
-    if hasattr(study, "evidence"):
-        found = study.evidence()
-        if isinstance(found, Evidence):
-            return found
-    raise TypeError(
-        f"A report needs a Study or a table of its results, not {type(study).__name__}."
+        return Evidence(study, score_name=_score_name(study))
+    if not all(hasattr(study, name) for name in ("spec", "plan", "results", "rates")):
+        raise TypeError(
+            f"A report needs a Study or a table of its results, not "
+            f"{type(study).__name__}."
+        )
+    spec, results = study.spec, study.results()
+    return Evidence(
+        results,
+        rates=study.rates(),
+        name=spec.name,
+        title=spec.title,
+        summary=spec.summary,
+        score_name=_score_name(results),
+        larger_is_better=spec.larger_is_better,
+        baseline=spec.baseline,
+        planned=len(study.plan.trials),
+        shortened=_shortened(spec),
+        held_out=spec.holdout,
+        chosen=spec.chosen,
+        facts=_origins(study),
+        problems=_problems(study),
     )
+
+
+def _score_name(results: pl.DataFrame) -> str:
+    if results.is_empty() or "score_name" not in results.columns:
+        return "test accuracy (%)"
+    name = str(results.get_column("score_name")[0]).removeprefix("test_")
+    return "test accuracy (%)" if name == "accuracy" else name
+
+
+def _shortened(spec: Any) -> tuple[str, ...]:
+    return (f"{spec.examples:,} training examples",) if spec.examples else ()
+
+
+def _problems(study: Any) -> tuple[Mapping[str, Any], ...]:
+    wrong = study.trials().filter(pl.col("status").is_in(["failed", "diverged"]))
+    columns = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
+    return tuple(wrong.select(columns).iter_rows(named=True))
+
+
+def _origins(study: Any) -> dict[str, tuple[str, ...]]:
+    """Return every commit, version and machine that the trials were run with."""
+    found: dict[str, dict[str, None]] = {}
+    for trial in study.plan.unique:
+        record = read_json(trial_folder(study.folder, trial.id) / "trial.json") or {}
+        origin = record.get("origin") or {}
+        where = {
+            "commit": origin.get("commit"),
+            **(origin.get("versions") or {}),
+            "processor": origin.get("processor"),
+            "cores": origin.get("cores"),
+            "system": origin.get("system"),
+            **(record.get("environment") or {}),
+        }
+        for key, value in where.items():
+            if value is not None:
+                found.setdefault(key, {})[str(value)] = None
+    return {key: tuple(values) for key, values in found.items()}

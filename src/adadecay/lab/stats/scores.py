@@ -36,7 +36,7 @@ _KINDS: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("epochs", "number", "epoch"), pl.Int64),
     "seed": pl.UInt64,
     "status": pl.String,
-    "validation_accuracy": pl.Float64,
+    "validation_score": pl.Float64,
 }
 
 
@@ -73,14 +73,15 @@ def trial_scores(
     table = complete(results)
     tail = pl.col("epoch") >= pl.col("epochs") - _tail_length()
     best = pl.col("score").max() if larger_is_better else pl.col("score").min()
-    rows = table.group_by("trial", maintain_order=True).agg(
-        *(pl.col(name).first() for name in (*SETTINGS, "number", "seed")),
+    # A trial that two labels or cells of a study share is in the table twice.
+    rows = table.group_by("trial", *SETTINGS, maintain_order=True).agg(
+        pl.col("number", "seed").first(),
         pl.col("status").last(),
         pl.len().alias("seen"),
         pl.col("score").filter(tail).mean(),
         pl.col("score").filter(tail).null_count().alias("missing"),
         best.alias("best"),
-        pl.col("validation_accuracy").filter(tail).mean().alias("validation"),
+        pl.col("validation_score").filter(tail).mean().alias("validation"),
     )
     done = (pl.col("status") == "done") & (pl.col("missing") == 0)
     return rows.with_columns(
@@ -139,6 +140,14 @@ class Arm:
         )
         return "|".join(str(part) for part in parts)
 
+    @property
+    def where(self) -> str:
+        """The cell in words; a trainer of one's own has no dataset."""
+        parts = [self.dataset, self.network]
+        if self.dropout:
+            parts.append(f"dropout {self.dropout:g}")
+        return " · ".join(part for part in parts if part)
+
     def average(self, *, trim: float = TRIM) -> float | None:
         """Return the trimmed average over trials, None where none is finished."""
         return float(stats.trim_mean(self.scores, trim)) if self.scores.size else None
@@ -164,8 +173,8 @@ def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
     counts = dict(rows.get_column("status").fill_null("running").value_counts().rows())
     label = values["optimizer"] or values["optimizer_name"] or "?"
     return Arm(
-        dataset=values["dataset"] or "?",
-        network=values["network"] or "?",
+        dataset=values["dataset"] or "",
+        network=values["network"] or "",
         optimizer=label,
         name=values["optimizer_name"] or label,
         arguments=values["arguments"] or "{}",

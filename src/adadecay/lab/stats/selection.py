@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from adadecay.lab import paper
 from adadecay.lab.stats.scores import Arm
 
-__all__ = ["Pair", "baseline_of", "is_plain", "own_pairs", "shortened_in", "standard"]
+__all__ = [
+    "Pair",
+    "baseline_of",
+    "choose",
+    "default_baseline",
+    "is_plain",
+    "own_pairs",
+    "shortened_in",
+    "standard",
+]
 
 _VARIANTS = ("decoupled", "unit_mean", "nesterov")
 
@@ -98,6 +107,10 @@ def baseline_of(arm: Arm, arms: Sequence[Arm], baseline: str) -> Arm | None:
     def likeness(other: Arm) -> tuple[bool, bool]:
         return other.weight_decay == arm.weight_decay, other.schedule == arm.schedule
 
+    found = found or [
+        other for other in around if other.optimizer.partition("(")[0] == baseline
+    ]
+
     return max(found, key=likeness) if found else None
 
 
@@ -119,6 +132,27 @@ def own_pairs(arms: Sequence[Arm], baseline: str | None) -> list[Pair]:
         if other is not None:
             pairs.append(Pair(arm, other, _published(arm, other)))
     return pairs
+
+
+def choose(arms: Sequence[Arm]) -> list[Arm]:
+    """Return, for each optimizer in each cell, the arm that held-out data prefer.
+
+    Arms of one optimizer differ only by what its label has in brackets. Without scores
+    on held-out data nothing can be chosen, and all stay.
+    """
+    groups: dict[tuple[object, ...], list[Arm]] = {}
+    for arm in arms:
+        name = arm.optimizer.partition("(")[0]
+        groups.setdefault((*_context(arm), name), []).append(arm)
+    found = []
+    for group in groups.values():
+        held = [(arm.validation, arm) for arm in group if arm.validation is not None]
+        sign = 1 if group[0].larger_is_better else -1
+        if held:
+            found.append(max(held, key=lambda pair: sign * pair[0])[1])
+        else:
+            found.extend(group)
+    return found
 
 
 def _published(ours: Arm, other: Arm) -> float | None:
