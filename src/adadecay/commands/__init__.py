@@ -2,7 +2,7 @@
 
 import typer
 
-from adadecay.commands import data, demo, info, plan, results, run, status
+from adadecay.commands import bench, data, demo, info, plan, results, run, status
 
 app = typer.Typer(
     name="adadecay",
@@ -18,6 +18,7 @@ def _root() -> None:
     """Keep a single subcommand from becoming the whole command."""
 
 
+app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 for command in (plan.plan, run.run, status.status, results.results, info.info):
     app.command()(command)

@@ -1,0 +1,1 @@
+"""Benchmarks: each measures one cost and returns it; the command prints."""
