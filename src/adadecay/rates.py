@@ -58,7 +58,7 @@ def pooled_decay_rates(
     wide = accumulation_dtype(filled[0].device)
     # Shifted by one of its own values, a constant |g| becomes exactly zero; in double
     # the differences of float32 values are exact, so near-constant layers keep θ.
-    origin = filled[0][(0,) * filled[0].ndim].to(wide)
+    origin = first_value(filled[0]).to(wide)
     shifted = [m.to(wide) - origin for m in filled]
     # A power of two changes no bit of the quotient, and keeps the squares from
     # underflowing; detached, because the quotient does not depend on it.
@@ -88,6 +88,13 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 def rate_dtype(dtype: torch.dtype) -> torch.dtype:
     """Name the type of θ for gradients of a real type: never below float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def first_value(tensor: Tensor) -> Tensor:
+    """View the first element of a tensor that has one, without copying the rest."""
+    while tensor.ndim:
+        tensor = tensor.select(0, 0)
+    return tensor
 
 
 def power_of_two_below(value: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def _check_number(
 ) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise TypeError(f"{name} must be a number, but it is {value!r}")
-    number = float(value)
+    number = float(value.detach() if isinstance(value, Tensor) else value)
     if not (number >= lowest and math.isfinite(number)):
         allowed = "a finite number" + (f" >= {lowest:g}" if lowest == 0 else "")
         raise ValueError(f"Invalid {label}: {value} (it must be {allowed})")

@@ -43,30 +43,33 @@ def thetas(path, grads, *, alpha=4.0, unit_mean=False, pooled=False):
 def _named(grads, weights):
     named = []
     for number, (grad, weight) in enumerate(zip(grads, weights, strict=True)):
-        parameter = torch.nn.Parameter(weight)
+        parameter = torch.nn.Parameter(weight.clone())
         parameter.grad = grad.clone()
         named.append((f"layer{number}.weight", parameter))
     return named
 
 
 def _thetas_by_weight(grads, alpha, unit_mean, pooled):
-    """Read θ off the weights: with w far above g, w' = w (1 − θ/4)."""
+    """Read θ off the weights: with η λ = 1/4 and η g below rounding, w' = w (1 − θ/4).
+
+    Powers of two throughout, so that θ = 1 is read as exactly 1.
+    """
     weights = []
     for grad in grads:
         finite = grad[grad.isfinite()]
         top = finite.abs().max().item() if finite.numel() else 1.0
-        exponent = min(int(np.frexp(top)[1]) + 80, 126)
+        exponent = min(max(int(np.frexp(top)[1]), 0), 126)
         weights.append(torch.full_like(grad, 2.0**exponent))
     named = _named(grads, weights)
-    options = {"layer_of": (lambda name: "one") if pooled else None}
     optimizer = AdaDecay(
         named,
-        lr=0.25,
-        weight_decay=1.0,
+        lr=2.0**-60,
+        weight_decay=2.0**58,
         alpha=alpha,
         unit_mean=unit_mean,
+        decoupled=True,
+        layer_of=(lambda name: "one") if pooled else None,
         fused=True,
-        **options,
     )
     optimizer.step()
     return [4 * (1 - p.detach() / w) for (_, p), w in zip(named, weights, strict=True)]
