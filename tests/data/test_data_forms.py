@@ -68,13 +68,24 @@ def test_every_form_refuses_truncated_and_altered_files(form, tmp_path):
         middle = len(data) // 2
         altered = bytearray(data)
         altered[middle] ^= 0x10
-        longer = data + b"\0" * 4000
-        for wrong in (data[:middle], b"", bytes(altered), b"\xff" * len(data), longer):
-            if wrong is longer and name.endswith((".png", ".json")):
-                continue  # bytes behind the end of a picture change nothing in it
+        wrongs = [data[:middle], b"", bytes(altered), b"\xff" * len(data)]
+        if not name.endswith((".png", ".json")):  # where the last bytes carry nothing
+            wrongs += [data[:-1], data + b"\0" * 4000]
+        for wrong in wrongs:
             put(tmp_path, {**files, name: wrong})
             with pytest.raises(BadDataError):
                 decode(kind, files_in(tmp_path), item().parts)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_an_idx_file_of_another_type_is_refused_by_its_header(tmp_path, place):
+    """The third byte says what the numbers are; the data behind it is untouched."""
+    files = idx_files(GREY)
+    data = bytearray(files["train-images-idx3-ubyte"])
+    data[place] += 1
+    put(tmp_path, {**files, "train-images-idx3-ubyte": bytes(data)})
+    with pytest.raises(BadDataError, match="train-images"):
+        decode(IDX, files_in(tmp_path), idx_item().parts)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,14 @@ def test_a_frozen_random_transform_warns(source):
 FORMS_OF_THREE = (np.zeros((2, 3)), np.zeros(2, int))
 
 
+def test_big_endian_arrays_are_turned():
+    swapped = (X.astype(">f4"), Y.astype(">i4"))
+    data = make_own("m:f", (swapped, swapped))
+    x, y = next(Batches(data.train, data, batch_size=12).in_order())
+    np.testing.assert_array_equal(x.numpy(), X)
+    np.testing.assert_array_equal(y.numpy(), Y)
+
+
 def test_rows_with_nan_are_not_taken_for_random():
     rows = Rows([(np.array([np.nan, 1.0, 2.0]), 0)] * 3)
     make_own("m:f", (rows, FORMS_OF_THREE))  # a warning would be an error here

@@ -31,14 +31,14 @@ class Patience:
     """How long to wait for a server.
 
     Args:
-        connect: seconds for a connection.
+        connect: seconds for a connection, to each address that a host has.
         read: seconds without a byte.
         grace: seconds before the speed is judged.
         slowest: bytes per second, on average, below which a transfer is given up.
         retries: how often a broken transfer is repeated.
     """
 
-    connect: float = 5.0
+    connect: float = 3.0
     read: float = 20.0
     grace: float = 20.0
     slowest: float = 20_000.0

@@ -200,7 +200,7 @@ def _as_array(where: str, value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in "biufc":
         raise TypeError(f"{where} holds values of type {array.dtype}, not numbers.")
-    return array
+    return array.astype(array.dtype.newbyteorder("="), copy=False)  # torch's only one
 
 
 @contextmanager
