@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
 
 from adadecay import kernels
 from adadecay.layers import LayerOf, layer_indices
-from adadecay.paths import Adjust, Options, foreach, loop
+from adadecay.paths import Adjust, Options, foreach, fused, loop
 from adadecay.settings import (
     check_settings,
     shrinks_past_zero,
@@ -197,18 +197,23 @@ class AdaDecay(Optimizer):
             self._warned = True
             warn_shrinks_past_zero(group)
         options = cast(Options, {name: group[name] for name in OPTION_NAMES})
-        path = self._path(group, params)
-        path(params, grads, buffers, layers, adjust=self._adjustment(), **options)
+        adjust = self._adjustment()
+        path = self._path(group, params, adjust)
+        path(params, grads, buffers, layers, adjust=adjust, **options)
         if group["momentum"] != 0:
             for param, buffer in zip(params, buffers, strict=True):
                 self.state[param]["momentum_buffer"] = buffer
 
-    def _path(self, group: dict[str, Any], params: list[Tensor]) -> Path:
+    def _path(
+        self, group: dict[str, Any], params: list[Tensor], adjust: Adjust | None
+    ) -> Path:
         """Choose: what the group asks for, else the fastest that can take it."""
         if group["foreach"]:
             return foreach.step
         if group["differentiable"] or group["foreach"] is False:
             return loop.step
+        if group["fused"] is not False and fused.usable(params, adjust):
+            return fused.step
         if group["fused"] is False or not all(type(p) in PLAIN_TYPES for p in params):
             return loop.step
         return foreach.step

@@ -1,0 +1,52 @@
+"""Builds the native kernel beside the Python code, where there is a compiler.
+
+Everything else about the distribution stands in pyproject.toml. The extension is
+optional: without a compiler the install still succeeds, and steps go by foreach.
+"""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+KERNELS = Path("src/adadecay/kernels")
+SOURCES = sorted(str(path) for path in KERNELS.glob("*.cpp"))
+HEADERS = sorted(str(path) for path in KERNELS.glob("*.hpp"))
+
+# No contraction: where two roundings or one matter, the code says which.
+GNU_FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-pthread",
+]
+MICROSOFT_FLAGS = ["/std:c++17", "/O2", "/fp:precise"]
+
+
+class BuildKernel(build_ext):
+    """The usual build, with the flags of whichever compiler was found."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Set the flags and build."""
+        microsoft = self.compiler.compiler_type == "msvc"
+        ext.extra_compile_args = MICROSOFT_FLAGS if microsoft else GNU_FLAGS
+        ext.extra_link_args = [] if microsoft else ["-pthread"]
+        super().build_extension(ext)
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "adadecay.kernels._native",
+            sources=SOURCES,
+            depends=HEADERS,
+            language="c++",
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildKernel},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

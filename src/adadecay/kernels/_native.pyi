@@ -1,0 +1,26 @@
+"""The compiled module; ``module.cpp`` explains each function."""
+
+def step(
+    params: list[int],
+    grads: list[int],
+    buffers: list[int],
+    sizes: list[int],
+    types: list[int],
+    layers: list[int],
+    fresh: list[int],
+    lr: float,
+    momentum: float,
+    dampening: float,
+    weight_decay: float,
+    alpha: float,
+    switches: int,
+    threads: int,
+    means: list[float] | None,
+    /,
+) -> bool: ...
+def rates(
+    grad: int, size: int, type: int, alpha: float, out: int, bare: bool, /
+) -> float: ...
+def forms() -> list[str]: ...
+def form() -> str: ...
+def choose(name: str, /) -> None: ...

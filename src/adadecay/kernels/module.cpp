@@ -1,0 +1,265 @@
+// The kernel's Python face: adadecay.kernels._native, in the limited API of Python
+// 3.11, so that one build serves every later Python. Tensors come as addresses, sizes
+// and type numbers in plain lists: no torch header, no torch at build time. Whoever
+// calls keeps the tensors alive and has checked that they lie in memory without gaps.
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "form.hpp"
+#include "statistics.hpp"
+#include "step.hpp"
+
+namespace {
+
+using adadecay::Form;
+
+const Form* const* all_forms() {
+  static const Form* const forms[] = {adadecay::avx512_form(), adadecay::avx2_form(),
+                                      adadecay::plain_form()};
+  return forms;
+}
+constexpr int kForms = 3;
+
+const Form* fastest_form() {
+  for (int k = 0; k < kForms; ++k) {
+    if (all_forms()[k] != nullptr) return all_forms()[k];
+  }
+  return nullptr;
+}
+
+const Form* chosen = nullptr;
+
+PyObject* forms(PyObject*, PyObject*) {
+  PyObject* names = PyList_New(0);
+  for (int k = 0; names != nullptr && k < kForms; ++k) {
+    if (all_forms()[k] == nullptr) continue;
+    PyObject* name = PyUnicode_FromString(all_forms()[k]->name);
+    if (name == nullptr || PyList_Append(names, name) != 0) Py_CLEAR(names);
+    Py_XDECREF(name);
+  }
+  return names;
+}
+
+PyObject* form(PyObject*, PyObject*) { return PyUnicode_FromString(chosen->name); }
+
+PyObject* choose(PyObject*, PyObject* argument) {
+  const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
+  if (name == nullptr) return nullptr;
+  for (int k = 0; k < kForms; ++k) {
+    if (all_forms()[k] != nullptr && std::strcmp(all_forms()[k]->name, name) == 0) {
+      chosen = all_forms()[k];
+      Py_RETURN_NONE;
+    }
+  }
+  PyErr_Format(PyExc_ValueError, "this CPU or build has no kernel form named '%s'",
+               name);
+  return nullptr;
+}
+
+// Reading a list of whole numbers; on failure a Python error is set and ok is false.
+struct Numbers {
+  PyObject* list;
+  Py_ssize_t length;
+  bool ok = true;
+  explicit Numbers(PyObject* from) : list(from), length(PyList_Size(from)) {
+    if (length < 0) ok = false;
+  }
+  int64_t operator[](Py_ssize_t i) {
+    PyObject* item = ok ? PyList_GetItem(list, i) : nullptr;
+    const long long value = item != nullptr ? PyLong_AsLongLong(item) : -1;
+    if (item == nullptr || (value == -1 && PyErr_Occurred())) ok = false;
+    return value;
+  }
+};
+
+// steps' arguments, in order: params, grads, buffers, sizes, types, layers, fresh.
+bool read_tensors(PyObject* const* args, std::vector<adadecay::Tensor>& tensors) {
+  Numbers params(args[0]), grads(args[1]), buffers(args[2]), sizes(args[3]),
+      types(args[4]), layers(args[5]), fresh(args[6]);
+  tensors.resize(params.ok ? static_cast<size_t>(params.length) : 0);
+  bool ok = params.ok;
+  for (size_t i = 0; ok && i < tensors.size(); ++i) {
+    const Py_ssize_t k = static_cast<Py_ssize_t>(i);
+    adadecay::Tensor& t = tensors[i];
+    t.param = reinterpret_cast<char*>(params[k]);
+    t.grad = reinterpret_cast<const char*>(grads[k]);
+    t.buffer = reinterpret_cast<char*>(buffers[k]);
+    t.size = sizes[k];
+    const int64_t type = types[k];
+    t.layer = static_cast<int>(layers[k]);
+    t.fresh = false;
+    ok = params.ok && grads.ok && buffers.ok && sizes.ok && types.ok && layers.ok;
+    if (ok && (type < 0 || type >= adadecay::kTypes || t.size < 0)) {
+      PyErr_Format(PyExc_ValueError, "tensor %zd has type %lld and size %lld", k,
+                   static_cast<long long>(type), static_cast<long long>(t.size));
+      ok = false;
+    }
+    t.type = static_cast<adadecay::Type>(type);
+  }
+  for (Py_ssize_t i = 0; ok && i < fresh.length; ++i) {
+    const int64_t k = fresh[i];
+    ok = fresh.ok && k >= 0 && k < static_cast<int64_t>(tensors.size());
+    if (ok) tensors[static_cast<size_t>(k)].fresh = true;
+  }
+  if (!ok && !PyErr_Occurred()) {
+    PyErr_SetString(PyExc_ValueError, "the lists do not describe the same tensors");
+  }
+  return ok && fresh.ok;
+}
+
+bool read_doubles(PyObject* const* args, double* to, int count) {
+  for (int k = 0; k < count; ++k) {
+    to[k] = PyFloat_AsDouble(args[k]);
+    if (to[k] == -1.0 && PyErr_Occurred()) return false;
+  }
+  return true;
+}
+
+// Bits of the argument `switches`.
+enum { kNesterov = 1, kMaximize = 2, kDecoupled = 4, kUnitMean = 8 };
+
+PyObject* step_with(PyObject* const* args) {
+  std::vector<adadecay::Tensor> tensors;
+  double numbers[5];
+  if (!read_tensors(args, tensors) || !read_doubles(args + 7, numbers, 5)) {
+    return nullptr;
+  }
+  const long switches = PyLong_AsLong(args[12]);
+  const long threads = PyLong_AsLong(args[13]);
+  if (PyErr_Occurred()) return nullptr;
+  const adadecay::Update update = {numbers[0],
+                                   numbers[3],
+                                   numbers[1],
+                                   1.0 - numbers[2],
+                                   (switches & kNesterov) != 0,
+                                   (switches & kMaximize) != 0,
+                                   (switches & kDecoupled) != 0};
+  const adadecay::Options options = {update, numbers[4], (switches & kUnitMean) != 0,
+                                     static_cast<int>(threads < 1 ? 1 : threads)};
+  if (adadecay::unusable(tensors, update.momentum != 0.0)) Py_RETURN_FALSE;
+  if (update.momentum == 0.0) {
+    for (adadecay::Tensor& t : tensors) t.buffer = nullptr;
+  }
+  PyObject* list = args[14];
+  std::vector<double> means(list == Py_None ? 0 : tensors.size());
+  bool enough_memory = true;
+  Py_BEGIN_ALLOW_THREADS;
+  try {
+    adadecay::take_step(*chosen, tensors, options,
+                        means.empty() ? nullptr : means.data());
+  } catch (const std::bad_alloc&) {
+    enough_memory = false;  // thrown before any piece of work was handed out
+  }
+  Py_END_ALLOW_THREADS;
+  if (!enough_memory) return PyErr_NoMemory();
+  for (double mean : means) {
+    PyObject* number = PyFloat_FromDouble(mean);
+    const int failed = number == nullptr ? -1 : PyList_Append(list, number);
+    Py_XDECREF(number);
+    if (failed) return nullptr;
+  }
+  Py_RETURN_TRUE;
+}
+
+PyObject* step(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 15) {
+    PyErr_Format(PyExc_TypeError, "step takes 15 arguments, not %zd", count);
+    return nullptr;
+  }
+  try {
+    return step_with(args);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+// The curve without statistics: θ = 2 / (1 + exp(-alpha |g|)).
+adadecay::Rate bare_curve(double alpha) {
+  return {adadecay::Curve::careful, 1.0, 0.0, 0.0, -alpha * 1.4426950408889634, 0.0,
+          2.0};
+}
+
+adadecay::Rate rate_alone(const adadecay::Tensor& tensor, double alpha) {
+  const adadecay::Tensor* list = &tensor;
+  const int type = static_cast<int>(tensor.type);
+  adadecay::Basis basis = adadecay::choose_basis(&list, 1, tensor.size);
+  const auto& quick = basis.quick ? chosen->quick_sums : chosen->exact_sums;
+  adadecay::Sums sums = quick[type](tensor.grad, tensor.size, basis.frame);
+  if (!adadecay::trustworthy(sums, tensor.size, basis.quick)) {
+    basis = adadecay::careful_basis(&list, 1, basis.frame);
+    sums = chosen->exact_sums[type](tensor.grad, tensor.size, basis.frame);
+  }
+  return adadecay::rate_of(basis.frame, sums, tensor.size, alpha,
+                           tensor.type == adadecay::Type::f64);
+}
+
+// θ of one tensor on its own: (grad, size, type, alpha, out) or, on request,
+// of the bare curve. For tests.
+PyObject* rates(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 6) {
+    PyErr_Format(PyExc_TypeError, "rates takes 6 arguments, not %zd", count);
+    return nullptr;
+  }
+  const char* grad = static_cast<const char*>(PyLong_AsVoidPtr(args[0]));
+  const int64_t size = PyLong_AsLongLong(args[1]);
+  const long type = PyLong_AsLong(args[2]);
+  const double alpha = PyFloat_AsDouble(args[3]);
+  char* out = static_cast<char*>(PyLong_AsVoidPtr(args[4]));
+  const int bare = PyObject_IsTrue(args[5]);
+  if (PyErr_Occurred()) return nullptr;
+  if (type < 0 || type >= adadecay::kTypes || size < 1) {
+    PyErr_SetString(PyExc_ValueError, "no such type, or nothing in the tensor");
+    return nullptr;
+  }
+  const bool wide = type == static_cast<long>(adadecay::Type::f64);
+  const adadecay::Tensor tensor = {
+      nullptr, grad, nullptr, size, static_cast<adadecay::Type>(type), 0, false};
+  double mean = 1.0;
+  Py_BEGIN_ALLOW_THREADS;
+  const adadecay::Rate rate =
+      bare ? bare_curve(alpha) : rate_alone(tensor, alpha);
+  if (rate.curve != adadecay::Curve::none) {
+    mean = chosen->rates[type](grad, size, rate, out) / static_cast<double>(size);
+  } else {
+    for (int64_t i = 0; i < size; ++i) {
+      if (wide) reinterpret_cast<double*>(out)[i] = 1.0;
+      else reinterpret_cast<float*>(out)[i] = 1.0f;
+    }
+  }
+  Py_END_ALLOW_THREADS;
+  return PyFloat_FromDouble(mean);
+}
+
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function));
+}
+
+PyMethodDef* methods() {
+  static PyMethodDef table[] = {
+      {"step", fast(step), METH_FASTCALL,
+       "One step in place; False, with nothing done, where tensors overlap."},
+      {"rates", fast(rates), METH_FASTCALL, "θ of one tensor, and its mean."},
+      {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},
+      {"form", form, METH_NOARGS, "The form in use."},
+      {"choose", choose, METH_O, "Use another form."},
+      {nullptr, nullptr, 0, nullptr}};
+  return table;
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__native() {
+  chosen = fastest_form();
+  static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native",
+                                   "The AdaDecay step for CPU tensors.", -1, methods(),
+                                   nullptr, nullptr, nullptr, nullptr};
+  return PyModule_Create(&definition);
+}

@@ -1,0 +1,73 @@
+// Two-byte floats to wider numbers and back, one at a time: the plain form and the ends
+// of vectors use it. Rounding is to nearest even, and NaN stays NaN.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "form.hpp"
+
+namespace adadecay {
+
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+inline float float_of(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+inline float narrow_to_float(BFloat16 x) {
+  return float_of(static_cast<uint32_t>(x.bits) << 16);
+}
+
+inline float narrow_to_float(Float16 x) {
+  const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
+  const uint32_t rest = x.bits & 0x7fffu;
+  if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+  if (rest >= 0x0400u) return float_of(sign | ((rest << 13) + 0x38000000u));
+  const float small = static_cast<float>(rest) * 0x1p-24f;  // denormal, exact
+  return float_of(sign | bits_of(small));
+}
+
+inline float narrow_to_float(float x) { return x; }
+
+inline void round_to(float x, float* to) { *to = x; }
+
+inline void round_to(float x, BFloat16* to) {
+  const uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    to->bits = static_cast<uint16_t>(bits >> 16 | 0x40u);
+    return;
+  }
+  to->bits = static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+inline void round_to(float x, Float16* to) {
+  const uint32_t bits = bits_of(x);
+  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t size = bits & 0x7fffffffu;
+  uint32_t rest;
+  if (size > 0x7f800000u) {
+    rest = 0x7e00u;
+  } else if (size >= 0x477ff000u) {  // rounds to 65536 or more
+    rest = 0x7c00u;
+  } else if (size < 0x38800000u) {
+    // Below the least normal half: adding 0.5 lets the hardware round at 2^-24.
+    rest = bits_of(float_of(size) + 0.5f) - 0x3f000000u;
+  } else {
+    rest = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+  }
+  to->bits = static_cast<uint16_t>(sign | rest);
+}
+
+inline double widen(float x) { return x; }
+inline double widen(double x) { return x; }
+inline double widen(BFloat16 x) { return narrow_to_float(x); }
+inline double widen(Float16 x) { return narrow_to_float(x); }
+
+}  // namespace adadecay

@@ -1,0 +1,335 @@
+// The order of work in one step. Each tensor is cut into pieces by its size alone, so
+// that sums come out the same for any number of threads; the pieces form one queue:
+// first a layer's statistics, then (for unit_mean) its mean θ, then its update, from
+// the last piece backwards, because the end of the gradient is what the cache still
+// holds. Threads take pieces in order. A small layer is one piece of work, start to end.
+#include "step.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+#include "statistics.hpp"
+#include "threads.hpp"
+
+namespace adadecay {
+namespace {
+
+constexpr int64_t kPiece = 32768;      // elements: the least worth handing out
+constexpr int64_t kMostPieces = 128;   // of a tensor: bounds the memory of a step
+constexpr int64_t kThreadShare = 65536;  // elements that pay for waking a thread
+
+struct Layer {
+  int first, last;  // its tensors, in the sorted list
+  int64_t size = 0;
+  int pieces = 0;
+  int first_piece = 0;  // in the table of partial sums
+  Basis basis;
+  Rate narrow, wide;
+  std::atomic<int> sums_left{0}, rates_left{0};
+  std::atomic<bool> sums_ready{false}, rates_ready{false};
+};
+
+enum class Kind { whole, sums, rates, update };
+
+struct Stage {
+  Kind kind;
+  int layer;
+  int64_t first;  // its place in the queue
+};
+
+struct Range {
+  int64_t begin, end;
+};
+
+struct Cut {
+  int64_t pieces, length;
+  explicit Cut(int64_t size) {
+    pieces = std::clamp((size + kPiece - 1) / kPiece, int64_t{1}, kMostPieces);
+    length = ((size + pieces - 1) / pieces + 63) / 64 * 64;
+    pieces = std::max((size + length - 1) / std::max(length, int64_t{1}), int64_t{1});
+  }
+  Range piece(int64_t k, int64_t size) const {
+    return {k * length, std::min((k + 1) * length, size)};
+  }
+};
+
+class Step {
+ public:
+  Step(const Form& form, const std::vector<Tensor>& tensors, const Options& options,
+       bool means)
+      : form_(form), tensors_(tensors), options_(options) {
+    // Without decay θ serves nobody, and with alpha = 0 it is known: no first pass.
+    adaptive_ = options.alpha != 0.0 && (means || options.update.weight_decay != 0.0);
+    sort_by_layer();
+    make_layers();
+    make_queue();
+  }
+
+  void run() {
+    const int64_t share = total_ / kThreadShare;
+    const int count = static_cast<int>(
+        std::clamp(share, int64_t{1}, static_cast<int64_t>(options_.threads)));
+    run_on_threads(count, [](void* self) { static_cast<Step*>(self)->work(); }, this);
+  }
+
+  void means(double* out) const {
+    for (int l = 0; l < layer_count_; ++l) {
+      const Layer& layer = layers_[l];
+      double total = 0.0;
+      for (int k = 0; k < layer.pieces; ++k) total += thetas_[layer.first_piece + k];
+      const double mean = layer.size > 0 ? total / layer.size : 1.0;
+      for (int i = layer.first; i < layer.last; ++i) out[sorted_[i] - tensors_.data()] = mean;
+    }
+  }
+
+ private:
+  void sort_by_layer() {
+    sorted_.resize(tensors_.size());
+    for (size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = &tensors_[i];
+    const auto before = [](const Tensor* a, const Tensor* b) {
+      return a->layer < b->layer;
+    };
+    if (!std::is_sorted(sorted_.begin(), sorted_.end(), before)) {
+      std::stable_sort(sorted_.begin(), sorted_.end(), before);
+    }
+  }
+
+  void make_layers() {
+    const int count = static_cast<int>(sorted_.size());
+    layers_.reset(new Layer[count]);
+    int pieces = 0;
+    for (int i = 0; i < count; ++i) {
+      const Tensor& t = *sorted_[i];
+      if (i == 0 || t.layer != sorted_[i - 1]->layer) {
+        layers_[layer_count_].first = i;
+        layers_[layer_count_++].first_piece = pieces;
+      }
+      Layer& layer = layers_[layer_count_ - 1];
+      layer.last = i + 1;
+      layer.size += t.size;
+      layer.pieces += static_cast<int>(Cut(t.size).pieces);
+      pieces += static_cast<int>(Cut(t.size).pieces);
+      total_ += t.size;
+    }
+    for (int l = 0; l < layer_count_; ++l) {
+      Layer& layer = layers_[l];
+      layer.narrow = layer.wide = {Curve::none, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0};
+      layer.sums_ready = layer.rates_ready = !adaptive_;
+      if (adaptive_ && layer.size > 0) {
+        layer.basis =
+            choose_basis(tensors_of(layer), layer.last - layer.first, layer.size);
+      }
+    }
+    sums_.resize(pieces);
+    thetas_.resize(pieces);
+  }
+
+  const Tensor* const* tensors_of(const Layer& layer) const {
+    return sorted_.data() + layer.first;
+  }
+
+  void push(Kind kind, int l) {
+    stages_.push_back({kind, l, tasks_});
+    tasks_ += kind == Kind::whole ? 1 : layers_[l].pieces;
+  }
+
+  // With several threads a layer's update waits in the queue behind the next layer's
+  // statistics: by the time it comes up, its own are complete, and nobody waits.
+  void make_queue() {
+    const int ahead = options_.threads > 1 ? 1 : 0;
+    int waiting = -1;
+    for (int l = 0; l < layer_count_; ++l) {
+      Layer& layer = layers_[l];
+      if (layer.size <= kPiece) {
+        push(Kind::whole, l);
+        continue;
+      }
+      layer.sums_left = layer.rates_left = layer.pieces;
+      if (adaptive_) push(Kind::sums, l);
+      if (adaptive_ && options_.unit_mean) push(Kind::rates, l);
+      if (ahead && waiting >= 0) push(Kind::update, waiting);
+      if (!ahead) push(Kind::update, l);
+      waiting = l;
+    }
+    if (ahead && waiting >= 0) push(Kind::update, waiting);
+  }
+
+  void work() {
+    size_t stage = 0;
+    for (;;) {
+      const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+      if (task >= tasks_) return;
+      while (stage + 1 < stages_.size() && stages_[stage + 1].first <= task) ++stage;
+      const Stage& s = stages_[stage];
+      do_task(s, layers_[s.layer], static_cast<int>(task - s.first));
+    }
+  }
+
+  void do_task(const Stage& stage, Layer& layer, int k) {
+    switch (stage.kind) {
+      case Kind::whole:
+        if (adaptive_ && layer.size > 0) {
+          for (int p = 0; p < layer.pieces; ++p) sum_piece(layer, p);
+          finish_sums(layer);
+        }
+        if (adaptive_ && layer.size > 0 && options_.unit_mean) {
+          for (int p = 0; p < layer.pieces; ++p) rate_piece(layer, p);
+          finish_rates(layer);
+        }
+        for (int p = 0; p < layer.pieces; ++p) update_piece(layer, p);
+        return;
+      case Kind::sums:
+        sum_piece(layer, k);
+        if (layer.sums_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+          finish_sums(layer);
+        }
+        return;
+      case Kind::rates:
+        wait_for(layer.sums_ready);
+        rate_piece(layer, k);
+        if (layer.rates_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+          finish_rates(layer);
+        }
+        return;
+      case Kind::update:
+        wait_for(options_.unit_mean ? layer.rates_ready : layer.sums_ready);
+        update_piece(layer, layer.pieces - 1 - k);
+        return;
+    }
+  }
+
+  // Whatever is waited for has been taken by a thread that is at work on it.
+  static void wait_for(const std::atomic<bool>& ready) {
+    while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
+  }
+
+  template <class Function>
+  void with_piece(const Layer& layer, int k, Function function) {
+    for (int i = layer.first;; ++i) {
+      const Tensor& t = *sorted_[i];
+      const Cut cut(t.size);
+      if (k < cut.pieces) {
+        function(t, cut.piece(k, t.size), static_cast<int>(t.type));
+        return;
+      }
+      k -= static_cast<int>(cut.pieces);
+    }
+  }
+
+  void sum_piece(const Layer& layer, int k) {
+    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
+      const auto& sums = layer.basis.quick ? form_.quick_sums : form_.exact_sums;
+      sums_[layer.first_piece + k] = sums[type](t.grad + r.begin * kBytes[type],
+                                                r.end - r.begin, layer.basis.frame);
+    });
+  }
+
+  void rate_piece(const Layer& layer, int k) {
+    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
+      const Rate& rate = t.type == Type::f64 ? layer.wide : layer.narrow;
+      const int64_t count = r.end - r.begin;
+      thetas_[layer.first_piece + k] =
+          rate.curve != Curve::none ? form_.rates[type](t.grad + r.begin * kBytes[type], count,
+                                            rate, nullptr)
+                        : static_cast<double>(count);
+    });
+  }
+
+  void update_piece(const Layer& layer, int k) {
+    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
+      const Rate& rate = t.type == Type::f64 ? layer.wide : layer.narrow;
+      const int64_t offset = r.begin * kBytes[type];
+      char* buffer = t.buffer == nullptr ? nullptr : t.buffer + offset;
+      thetas_[layer.first_piece + k] =
+          form_.update[type](t.param + offset, t.grad + offset, buffer, t.fresh,
+                             r.end - r.begin, rate, options_.update);
+    });
+  }
+
+  Sums total_sums(const Layer& layer) const {
+    Sums total = {0.0, 0.0};
+    for (int k = 0; k < layer.pieces; ++k) {
+      total.first += sums_[layer.first_piece + k].first;
+      total.second += sums_[layer.first_piece + k].second;
+    }
+    return total;
+  }
+
+  void finish_sums(Layer& layer) {
+    Sums total = total_sums(layer);
+    if (!trustworthy(total, layer.size, layer.basis.quick)) {
+      layer.basis = careful_basis(tensors_of(layer), layer.last - layer.first,
+                                  layer.basis.frame);
+      for (int k = 0; k < layer.pieces; ++k) sum_piece(layer, k);
+      total = total_sums(layer);
+    }
+    const Frame frame = layer.basis.frame;
+    layer.narrow = rate_of(frame, total, layer.size, options_.alpha, false);
+    layer.wide = rate_of(frame, total, layer.size, options_.alpha, true);
+    layer.sums_ready.store(true, std::memory_order_release);
+  }
+
+  void finish_rates(Layer& layer) {
+    double total = 0.0;
+    for (int k = 0; k < layer.pieces; ++k) total += thetas_[layer.first_piece + k];
+    const double numerator = 2.0 * layer.size / total;
+    layer.narrow.numerator = layer.wide.numerator = numerator;
+    layer.rates_ready.store(true, std::memory_order_release);
+  }
+
+  const Form& form_;
+  const std::vector<Tensor>& tensors_;
+  const Options& options_;
+  std::vector<const Tensor*> sorted_;
+  std::unique_ptr<Layer[]> layers_;
+  bool adaptive_;
+  int layer_count_ = 0;
+  int64_t total_ = 0, tasks_ = 0;
+  std::vector<Stage> stages_;
+  std::vector<Sums> sums_;
+  std::vector<double> thetas_;
+  std::atomic<int64_t> next_{0};
+};
+
+struct Span {
+  uintptr_t begin, end;
+  bool written;
+};
+
+}  // namespace
+
+bool unusable(const std::vector<Tensor>& tensors, bool momentum) {
+  std::vector<Span> spans;
+  spans.reserve(3 * tensors.size());
+  for (const Tensor& t : tensors) {
+    if (t.size == 0) continue;
+    const int64_t element = kBytes[static_cast<int>(t.type)];
+    const char* const starts[] = {t.param, t.grad, t.buffer};
+    for (int k = 0; k < (momentum ? 3 : 2); ++k) {
+      const uintptr_t begin = reinterpret_cast<uintptr_t>(starts[k]);
+      if (begin == 0 || begin % element != 0) return true;
+      spans.push_back({begin, begin + t.size * element, k != 1});
+    }
+  }
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  uintptr_t written = 0, touched = 0;  // how far any span has reached so far
+  for (const Span& s : spans) {
+    if (s.begin < written || (s.written && s.begin < touched)) return true;
+    if (s.written) written = std::max(written, s.end);
+    touched = std::max(touched, s.end);
+  }
+  return false;
+}
+
+void take_step(const Form& form, const std::vector<Tensor>& tensors,
+               const Options& options, double* means) {
+  Step step(form, tensors, options, means != nullptr);
+  step.run();
+  if (means != nullptr) step.means(means);
+}
+
+}  // namespace adadecay

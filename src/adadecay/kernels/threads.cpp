@@ -1,0 +1,67 @@
+// Threads that do not fight torch's. A second pool beside torch's OpenMP pool would
+// contend with it: OpenMP threads spin for a while after each parallel region, on the
+// very cores a second pool would want. So the kernel enters a region of the OpenMP
+// runtime that is already loaded, by its published entry point, and takes turns with
+// torch instead. Where there is none (or after a fork, when OpenMP's threads are gone
+// but its books still list them and would wait for ever) threads are made for the call.
+#include "threads.hpp"
+
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <dlfcn.h>
+#include <pthread.h>
+#define ADADECAY_HAS_FORK 1
+#endif
+
+namespace adadecay {
+namespace {
+
+using ParallelRegion = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+#ifdef ADADECAY_HAS_FORK
+
+bool forked = false;  // written only in a child that has just one thread
+const int watching = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+
+ParallelRegion openmp() {
+  // Looked up at call time: torch, which brings the runtime, may be imported later.
+  if (watching != 0 || forked) return nullptr;
+  static ParallelRegion found = nullptr;
+  if (found == nullptr) {
+    found = reinterpret_cast<ParallelRegion>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  }
+  return found;
+}
+
+#else
+
+ParallelRegion openmp() { return nullptr; }
+
+#endif
+
+}  // namespace
+
+void run_on_threads(int count, void (*work)(void*), void* data) {
+  if (count > 1) {
+    if (ParallelRegion region = openmp()) {
+      region(work, data, static_cast<unsigned>(count), 0);
+      return;
+    }
+  }
+  std::vector<std::thread> others;
+  others.reserve(count > 1 ? count - 1 : 0);
+  for (int k = 1; k < count; ++k) {
+    try {
+      others.emplace_back(work, data);
+    } catch (const std::system_error&) {
+      break;  // the system gives no more threads: those that came do the work
+    }
+  }
+  work(data);
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace adadecay
