@@ -18,14 +18,13 @@ GROUPS = ("demo", "test")
 
 def expand(project: dict, group: str) -> list[str]:
     """List a group's requirements, our own extras replaced by what they stand for."""
-    wanted: list[str] = []
-    for item in project["dependency-groups"][group]:
-        if isinstance(item, dict):
-            wanted += expand(project, item["include-group"])
-        elif item.startswith("adadecay["):
-            wanted += project["project"]["dependencies"]
+    listed, wanted = list(project["dependency-groups"][group]), []
+    while listed:
+        item = listed.pop(0)
+        if item.startswith("adadecay["):
+            listed += project["project"]["dependencies"]
             for extra in item.removeprefix("adadecay[").rstrip("]").split(","):
-                wanted += project["project"]["optional-dependencies"][extra.strip()]
+                listed += project["project"]["optional-dependencies"][extra.strip()]
         else:
             wanted.append(item)
     return wanted
