@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +20,7 @@ from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
 from adadecay.lab.sources import is_own, source_digest
-from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
+from adadecay.lab.spec import CellSpec, OptimizerSpec, StudySpec
 
 __all__ = ["Cell", "Plan", "Trial", "make_plan"]
 
@@ -34,13 +35,11 @@ class Cell:
         name: such as ``mnist/lenet-4(dropout=0.25)``.
         dataset: name of the dataset; empty with a trainer.
         network: name of the network, or of the trainer.
-        arguments: arguments of the network.
     """
 
     name: str
     dataset: str
     network: str
-    arguments: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,20 +139,21 @@ class Condition:
 
 def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Any]]]:
     """Give every dataset with every network, and the definition of both."""
+    short = _short_names(spec)
     if spec.trainer is not None:
         for arguments in spec.trainer.grid():
-            cell = _name_cell("", spec.trainer, arguments)
+            cell = _name_cell("", short[spec.trainer.name], arguments)
             yield None, cell, {"trainer": _whole(spec.trainer.name, arguments)}
         return
     for cell_spec in spec.cells:
         pairs = itertools.product(cell_spec.dataset, cell_spec.network)
         for dataset, network in pairs:
             for given, arguments in itertools.product(dataset.grid(), network.grid()):
-                label = dataset.name + _brackets(given)
+                label = short[dataset.name] + _brackets(given)
                 full = NETWORKS.check(network.name, arguments)
                 yield (
                     cell_spec,
-                    _name_cell(label, network, arguments),
+                    _name_cell(label, short[network.name], arguments),
                     {
                         "dataset": _whole(dataset.name, given),
                         "network": _whole(network.name, full),
@@ -161,14 +161,22 @@ def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, A
                 )
 
 
-def _name_cell(dataset: str, network: Named, arguments: dict[str, Any]) -> Cell:
-    name = network.name + _brackets(arguments)
-    return Cell(
-        f"{dataset}/{name}" if dataset else name,
-        dataset,
-        network.name,
-        tuple(sorted(arguments.items())),
-    )
+def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:
+    name = network + _brackets(arguments)
+    return Cell(f"{dataset}/{name}" if dataset else name, dataset, network)
+
+
+def _short_names(spec: StudySpec) -> dict[str, str]:
+    """Name a user's own by the function alone, where no two have the same."""
+    names: dict[str, None] = {}
+    for cell in spec.cells:
+        names |= dict.fromkeys(each.name for each in (*cell.dataset, *cell.network))
+    names |= dict.fromkeys(each.name for each in spec.optimizers)
+    if spec.trainer is not None:
+        names[spec.trainer.name] = None
+    ends = Counter(name.rpartition(":")[2] for name in names)
+    pairs = ((name, name.rpartition(":")[2]) for name in names)
+    return {name: end if ends[end] == 1 else name for name, end in pairs}
 
 
 def _conditions(
@@ -176,7 +184,7 @@ def _conditions(
 ) -> Iterator[Condition]:
     """Give every optimizer of the study in one cell, grids expanded."""
     override = cell_spec or spec
-    depth = _depth(cell_spec, cell)
+    depth = _depth(cell_spec, defined)
     common = {
         "loop": LOOP,
         "dataset": None,
@@ -216,10 +224,10 @@ def _settings(
             yield said, {"optimizer": whole, "lr": lr, "schedule": steps}
 
 
-def _depth(cell_spec: CellSpec | None, cell: Cell) -> str:
-    if cell_spec is None or is_own(cell.network):
+def _depth(cell_spec: CellSpec | None, defined: dict[str, Any]) -> str:
+    if cell_spec is None or is_own(defined["network"]["name"]):
         return "deep" if cell_spec is not None and cell_spec.deep else "shallow"
-    return str(NETWORKS.get(cell.network).facts["depth"])
+    return str(NETWORKS.get(defined["network"]["name"]).facts["depth"])
 
 
 def score_key(spec: StudySpec) -> str:
@@ -233,14 +241,19 @@ def score_key(spec: StudySpec) -> str:
 
 def _labels(spec: StudySpec, conditions: list[Condition]) -> list[str]:
     """Name each optimizer, with those of its arguments that vary within the study."""
+    short = _short_names(spec)
+
+    def base_label(optimizer: OptimizerSpec) -> str:
+        return optimizer.label or short[optimizer.name]
+
     seen: dict[str, dict[str, set[str]]] = {}
     for condition in conditions:
-        values = seen.setdefault(_base_label(condition.optimizer), {})
+        values = seen.setdefault(base_label(condition.optimizer), {})
         for key, value in condition.given.items():
             values.setdefault(key, set()).add(repr(value))
     labels = []
     for condition in conditions:
-        base = _base_label(condition.optimizer)
+        base = base_label(condition.optimizer)
         varied = {
             key: value
             for key, value in condition.given.items()
@@ -248,10 +261,6 @@ def _labels(spec: StudySpec, conditions: list[Condition]) -> list[str]:
         }
         labels.append(base + _brackets(varied))
     return labels
-
-
-def _base_label(optimizer: OptimizerSpec) -> str:
-    return optimizer.label or optimizer.name
 
 
 def _brackets(arguments: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
     optimizer = d["optimizer"]["arguments"]
     network = dict(d["network"]["arguments"]) if d["network"] else {}
     trainer = d["trainer"]["arguments"] if d["trainer"] else {}
+    arguments = {**network, **trainer, "lr": d["lr"], **optimizer}
     return {
         "trial": trial.id,
         "cell": trial.cell.name,
@@ -49,7 +50,7 @@ def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
         "network": trial.cell.network,
         "optimizer": trial.label,
         "optimizer_name": d["optimizer"]["name"],
-        "arguments": json.dumps({**network, **trainer, **optimizer}, sort_keys=True),
+        "arguments": json.dumps(arguments, sort_keys=True),
         "weight_decay": optimizer.get("weight_decay"),
         "alpha": optimizer.get("alpha"),
         "dropout": network.get("dropout"),

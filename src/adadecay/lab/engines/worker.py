@@ -25,6 +25,9 @@ __all__ = ["STOP", "work"]
 STOP: Final = "stop"
 PR_SET_PDEATHSIG: Final = 1
 GONE: Final = 3  # exit status when the driver is gone
+# The first optimizer that is made loads torch's compiler, which takes a second: once,
+# before the workers fork, rather than in each of them.
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
 def work(

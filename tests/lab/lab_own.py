@@ -1,0 +1,158 @@
+"""What a user might bring: a network, a dataset, a loss, a metric, training loops.
+
+Also those that go wrong. Studies in the tests name them as ``"lab_own:…"``.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def small_network(input_shape, classes, width=8, dropout=0.25):
+    """Batch norm and dropout, so that buffers and generators matter for resuming."""
+    pixels = int(np.prod(input_shape))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(pixels, width),
+        nn.BatchNorm1d(width),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(width, classes),
+    )
+
+
+def small_dataset(rows=160, seed=0):
+    """Two blobs for each of four classes."""
+    generator = np.random.default_rng(seed)
+    targets = np.arange(rows + 40) % 4
+    inputs = generator.normal(size=(rows + 40, 1, 4, 4)) + targets[:, None, None, None]
+    inputs = inputs.astype(np.float32)
+    train, test = slice(0, rows), slice(rows, None)
+    return (inputs[train], targets[train]), (inputs[test], targets[test])
+
+
+def lines():
+    """A regression problem: y = 3x − 1 with noise."""
+    generator = np.random.default_rng(1)
+    x = generator.uniform(-1, 1, size=(120, 1)).astype(np.float32)
+    y = (3 * x - 1 + 0.1 * generator.normal(size=x.shape)).astype(np.float32)
+    return (x[:90], y[:90]), (x[90:], y[90:])
+
+
+def line_network():
+    return nn.Linear(1, 1)
+
+
+def squared_error(outputs, targets):
+    return nn.functional.mse_loss(outputs, targets)
+
+
+def absolute_error(outputs, targets):
+    return (outputs - targets).abs().mean()
+
+
+def blow_up(input_shape, classes):
+    """A network whose loss is not finite after the first epoch."""
+
+    class Explosive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(int(np.prod(input_shape)), classes)
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x):
+            if self.training:
+                self.passes += 1
+            bad = torch.where(self.passes > 12, torch.nan, 0.0)
+            return self.inner(x.flatten(1)) + bad
+
+    return Explosive()
+
+
+def faulty_network(input_shape, classes):
+    raise ArithmeticError("the sum of my layers is wrong")
+
+
+def numbers_only(make_optimizer, *, seed, epochs, gain=1.0, pause=0.0):
+    """A training loop without training: fast, and every number is known."""
+    for epoch in range(epochs):
+        if pause:
+            time.sleep(pause)
+        yield {"accuracy": gain * (epoch + 1) + (seed % 97) / 97, "train_loss": 1.0}
+
+
+def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None):
+    """A user's own loop that offers its state, and draws from global generators."""
+    torch.manual_seed(seed % 2**31)
+    model = nn.Linear(6, 3)
+    optimizer = make_optimizer(model.named_parameters())
+    start = 0
+    if checkpoint is not None:
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        start = checkpoint["epoch"]
+    for epoch in range(start, epochs):
+        x = torch.randn(32, 6)
+        target = x[:, :3].argmax(dim=1)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        yield {
+            "train_loss": loss.item(),
+            "accuracy": 100 * (model(x).argmax(1) == target).float().mean(),
+            "checkpoint": state | {"epoch": epoch + 1},
+        }
+
+
+def train_plain(make_optimizer, *, seed, epochs):
+    """A user's own loop that offers no state."""
+    for row in train_resumable(make_optimizer, seed=seed, epochs=epochs):
+        row.pop("checkpoint")
+        yield row
+
+
+def die_once(make_optimizer, *, seed, epochs, how, marker):
+    """Die in the second epoch, the first time it is run."""
+    for epoch in range(epochs):
+        if epoch == 1 and not Path(marker).exists():
+            Path(marker).touch()
+            os.kill(os.getpid(), getattr(signal, how))
+        yield {"accuracy": float(epoch)}
+
+
+def die_always(make_optimizer, *, seed, epochs):
+    yield {"accuracy": 1.0}
+    os.kill(os.getpid(), signal.SIGILL)
+
+
+def run_out_of_memory(make_optimizer, *, seed, epochs):
+    yield {"accuracy": 1.0}
+    raise MemoryError("no room for the activations")
+
+
+def ends_early(make_optimizer, *, seed, epochs):
+    yield {"accuracy": 1.0}
+
+
+def yields_text(make_optimizer, *, seed, epochs):
+    yield {"accuracy": "good"}
+
+
+def yields_other(make_optimizer, *, seed, epochs):
+    yield {"loss": 1.0}
+
+
+def returns_nothing(make_optimizer, *, seed, epochs):
+    return {"accuracy": 1.0}
+
+
+def offers_objects(make_optimizer, *, seed, epochs, checkpoint=None):
+    for _ in range(epochs):
+        yield {"accuracy": 1.0, "checkpoint": {"when": Path("x")}}

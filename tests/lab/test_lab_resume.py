@@ -1,0 +1,48 @@
+"""A run that is killed again and again ends as if nothing had happened."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab_killing import MOMENTS
+from lab_runs import EVERY_OPTIMIZER, numbers, small_study
+
+from adadecay.lab.files import read_state, trial_folder
+from adadecay.lab.study import run
+
+KILLER = Path(__file__).parent / "lab_killing.py"
+HALVES = (EVERY_OPTIMIZER[:5], EVERY_OPTIMIZER[5:])
+
+
+def _compare(tmp_path, optimizers, *, kills, seed):
+    calm = small_study(tmp_path / "calm", *optimizers)
+    run(calm, workers=0, checkpoint_seconds=0)
+    rough = small_study(tmp_path / "killed", *optimizers)
+    command = [sys.executable, KILLER, rough.folder, str(kills), str(seed), *optimizers]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    each = dict.fromkeys(MOMENTS, kills // len(MOMENTS))
+    assert json.loads(done.stdout) == dict.fromkeys(optimizers, each)
+    for trial in calm.plan.unique:
+        expected, found = numbers(calm)[trial.id], numbers(rough)[trial.id]
+        assert len(expected) == 4
+        assert found == expected, trial.label
+        before, after = (read_state(s.folder, trial.id) for s in (calm, rough))
+        assert after.status == before.status == "done"
+        assert after.record["score"] == before.record["score"]
+        left = {file.name for file in trial_folder(rough.folder, trial.id).iterdir()}
+        assert left - {"checkpoint.new"} == {"trial.json", "epochs.jsonl", "done.json"}
+
+
+@pytest.mark.parametrize("optimizers", HALVES, ids=("classic", "theta"))
+def test_ten_kills_change_no_number(tmp_path, optimizers):
+    _compare(tmp_path, optimizers, kills=10, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
+def test_a_hundred_kills_change_no_number(tmp_path, optimizer, seed):
+    _compare(tmp_path, [optimizer], kills=100, seed=seed)
