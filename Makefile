@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 .PHONY: demo test lint bench soak lock clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/adadecay demo
 
 test: lint
 	$(PYTEST) -n 2 --dist worksteal tests
