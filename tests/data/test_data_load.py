@@ -1,5 +1,7 @@
 """The datasets themselves: real bytes, the paper's preparation, names and places."""
 
+import doctest
+import importlib
 import subprocess
 import sys
 
@@ -159,6 +161,13 @@ def test_the_registry_brings_neither_torch_nor_the_network():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["", ".dataset", ".batches", ".augment"])
+def test_the_examples_in_the_docstrings_run(module):
+    tested = doctest.testmod(importlib.import_module(f"adadecay.lab.datasets{module}"))
+    assert tested.attempted
+    assert not tested.failed
 
 
 def test_no_pickle_is_ever_loaded():
