@@ -72,12 +72,16 @@ def pooled_decay_rates(
     variance = torch.stack([c.square().sum() for c in centred]).sum() / count
     regular = (variance > 0) & variance.isfinite()
     sigma = variance.where(regular, 1).sqrt()
-    thetas = [2 * torch.sigmoid(c.where(regular, 0) / sigma * alpha) for c in centred]
+    # The sigmoid forgives one more rounding, and in double it is slow.
+    thetas = [
+        2 * torch.sigmoid((c.where(regular, 0) / sigma * alpha).to(rate_dtype(m.dtype)))
+        for c, m in zip(centred, filled, strict=True)
+    ]
     if unit_mean:
-        average = torch.stack([t.sum() for t in thetas]).sum() / count
-        thetas = [t / average for t in thetas]
+        average = torch.stack([t.sum(dtype=wide) for t in thetas]).sum() / count
+        thetas = [(t / average).to(t.dtype) for t in thetas]
     rest = iter(thetas)
-    return [next(rest).to(rate_dtype(m.dtype)) if m.numel() else m for m in magnitudes]
+    return [next(rest) if m.numel() else m.to(rate_dtype(m.dtype)) for m in magnitudes]
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:
