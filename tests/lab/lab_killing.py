@@ -1,10 +1,10 @@
 """A process that runs a study and is killed over and over, at chosen moments.
 
-Run as a script: ``lab_killing.py RESULTS KILLS SEED OPTIMIZER…``. It loads torch once and
-forks a child for each attempt, so that an attempt costs no more than its training. The
-child runs the study in its own process and is killed with SIGKILL by itself, at a moment
-that the seed chooses: in the middle of a checkpoint, between an epoch's line and its
-checkpoint, in the middle of a line, at any call of the store, or after some time.
+Run as a script: ``lab_killing.py RESULTS KILLS SEED OPTIMIZER…``. It loads torch once
+and forks a child for each attempt, so that an attempt costs no more than its training.
+The child runs the study in its own process and is killed with SIGKILL by itself, at a
+moment that the seed chooses: in the middle of a checkpoint, between an epoch's line and
+its checkpoint, in the middle of a line, at any call of the store, or after some time.
 """
 
 import json
@@ -102,7 +102,6 @@ def attempt(study, moment, rng):
 def main(results, kills, seed, optimizers):
     sys.path.insert(0, str(Path(__file__).parent))
     import torch
-
     from lab_runs import small_study
 
     import adadecay.lab.engines.worker  # noqa: F401 - loaded once, not in each child

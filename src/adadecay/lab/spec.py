@@ -219,6 +219,8 @@ class StudySpec(BaseModel):
     @field_validator("cells", "optimizers", "chosen", mode="before")
     @classmethod
     def _tuple(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            raise ValueError("must be a list of tables: write [[…]], not […]")
         return tuple(value) if isinstance(value, list) else value
 
     @field_validator("optimizers", mode="before")

@@ -113,7 +113,7 @@ def _line(error: dict[str, Any], file: str, text: str) -> str:
     value = error["input"]
     plain = not isinstance(value, dict | BaseModel | tuple)
     shown = f" (it is {value!r})" if plain else ""
-    return f"{start}{message[0].lower() + message[1:]}{shown}."
+    return f"{start}{message[0].lower()}{message[1:].rstrip('.')}{shown}."
 
 
 def _place(loc: list[Any]) -> str:

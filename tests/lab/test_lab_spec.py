@@ -1,0 +1,179 @@
+"""A study is validated before anything runs, and every mistake names its place."""
+
+import pytest
+
+from adadecay.lab.plan import make_plan
+from adadecay.lab.spec import StudySpec
+from adadecay.lab.spec_file import SpecError, built_in_names, make_spec, read_spec
+from adadecay.lab.variants import parse_only, vary
+
+STUDY = """\
+title = "A study"
+trials = 3
+epochs = 2
+
+[[cells]]
+dataset = "digits"
+network = ["nn-2", "nn-3"]
+
+[[optimizers]]
+name = "sgd"
+
+[[optimizers]]
+name = "adadecay"
+alpha = [1.0, 4.0]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def _error(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(SpecError) as caught:
+        read_spec(path)
+    return str(caught.value)
+
+
+def test_a_file_becomes_a_study(file):
+    spec = read_spec(file)
+    assert (spec.name, spec.trials, spec.epochs) == ("mine", 3, 2)
+    assert [named.name for named in spec.cells[0].network] == ["nn-2", "nn-3"]
+    labels = {trial.label for trial in make_plan(spec).trials}
+    assert labels == {"sgd", "adadecay(alpha=1)", "adadecay(alpha=4)"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("trials = 3", "trails = 3", [":2: trails: unknown key", "'trials'?"]),
+        ("trials = 3", "trials = 0", [":2: trials:", "greater than", "it is 0"]),
+        ("trials = 3", 'trials = "3"', [":2: trials:", "integer", "it is '3'"]),
+        ("trials = 3", "trials = true", [":2: trials:", "it is True"]),
+        ("epochs = 2", "epochs = 2.5", [":3: epochs:", "it is 2.5"]),
+        ('"digits"', '"digit"', [":6: cells[0].dataset", "Did you mean 'digits'?"]),
+        ('"nn-3"', '"nn-4"', [":7: cells[0].network", "'nn-4'", "Allowed: nn-2"]),
+        ('"sgd"', '"sdg"', [":9: optimizers[0]", "Did you mean 'sgd'?"]),
+        ("alpha =", "alhpa =", ["optimizers[1]", "'alhpa'", "Did you mean 'alpha'?"]),
+        ("[1.0, 4.0]", '"four"', ["optimizers[1]", "a finite number, not 'four'"]),
+        ("[1.0, 4.0]", "[]", ["optimizers[1]", "empty list"]),
+        ("[1.0, 4.0]", "[1.0, inf]", ["optimizers[1]", "finite number, not inf"]),
+        ('title = "A study"', "device = 'gpu'", [":1: device:", "'auto'", "'gpu'"]),
+        ('title = "A study"', "holdout = 1.0", [":1: holdout:", "less than 1"]),
+        ('title = "A study"', "schedule = 'cosine'", [":1: schedule", "sigmoid"]),
+        ('title = "A study"', "baseline = 'adam'", ["baseline 'adam' is none of"]),
+        ('title = "A study"', "loss = 'mine'", [":1: loss:", "package.module:func"]),
+        ('title = "A study"', "name = '../x'", [":1: name:", "letters, digits"]),
+        ('name = "sgd"', 'name = "sgd"\nlr = -1.0', ["optimizers[0].lr", "above 0"]),
+        ('name = "sgd"', 'name = "my:opt"', ["optimizers[0]", "needs lr"]),
+        ("[[cells]]", "[cells]", ["cells:", "list of tables: write [["]),
+        ("trials = 3", "trials = = 3", ["not valid TOML", "line 2"]),
+        ('dataset = "digits"\n', "", ["cells[0].dataset: missing"]),
+        ("[[cells]]\n", "[[cells]]\nepoch = 1\n", ["cells[0].epoch: unknown key"]),
+        ("[1.0, 4.0]", "[1.0, 4.0", ["not valid TOML", "array"]),
+    ],
+)
+def test_every_mistake_names_file_place_value_and_what_is_allowed(
+    file, old, new, parts
+):
+    message = _error(file, old, new)
+    assert message.startswith(str(file))
+    for part in parts:
+        assert part in message
+
+
+def test_all_mistakes_are_told_at_once(file):
+    message = _error(file, "trials = 3\nepochs = 2", "trials = 0\nepochs = 0")
+    assert len(message.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "part"),
+    [
+        ({"trainer": "a:b", "score": "x", "loss": "a:c"}, "loss has no meaning"),
+        ({"trainer": "a:b", "score": "x", "holdout": 0.1}, "holdout has no meaning"),
+        ({"trainer": "a:b"}, "needs score"),
+        ({"trainer": "ab", "score": "x"}, "must have the form"),
+        ({}, "needs at least one [[cells]]"),
+    ],
+)
+def test_a_trainer_and_cells_exclude_each_other(keys, part):
+    with pytest.raises(SpecError, match=part.replace("[", r"\[")):
+        make_spec({"name": "x", "optimizers": ["sgd"], **keys})
+
+
+def test_names_that_do_not_exist(tmp_path):
+    with pytest.raises(SpecError, match="Did you mean 'paper/comparison'"):
+        read_spec("paper/comparisons")
+    with pytest.raises(SpecError, match="No such file"):
+        read_spec(tmp_path / "none.toml")
+
+
+def test_every_built_in_study_is_valid_and_says_what_it_asks():
+    names = built_in_names()
+    wanted = {"decay", "alpha", "randomized", "dropout", "comparison", "annealing"}
+    wanted = {f"paper/{name}" for name in {*wanted, "tuning"}}
+    assert wanted | {"controls", "tuned", "quickstart", "smoke"} == set(names)
+    for name in names:
+        spec = read_spec(name)
+        assert spec.name == name
+        assert spec.title
+        assert spec.summary
+        assert make_plan(spec).trials
+
+
+def test_a_variant_says_what_was_changed():
+    spec = read_spec("paper/comparison")
+    changed = vary(
+        spec, trials=5, epochs=10, only={"network": ["nn-2", "resnet-18"]}, width=0.25
+    )
+    assert changed.name == (
+        "paper/comparison[trials=5,epochs=10,network=nn-2+resnet-18,width=0.25]"
+    )
+    plan = make_plan(changed)
+    assert len(plan.trials) == 5 * 6 * 3
+    assert {cell.network for cell in plan.cells} == {"nn-2", "resnet-18"}
+    assert {t.definition["network"]["arguments"]["width"] for t in plan.trials} == {
+        0.25
+    }
+    assert {t.definition["epochs"] for t in plan.trials} == {10}
+    again = vary(changed, seed=1)
+    assert again.name.endswith("width=0.25,seed=1]")
+    assert not {t.id for t in make_plan(again).trials} & {t.id for t in plan.trials}
+
+
+def test_nothing_changed_is_the_study_itself():
+    spec = read_spec("quickstart")
+    assert vary(spec, trials=None, only={}) is spec
+
+
+def test_a_variant_without_the_baseline_has_none():
+    spec = vary(read_spec("quickstart"), only={"optimizer": ["adadecay"]})
+    assert spec.baseline is None
+    assert isinstance(spec, StudySpec)
+
+
+@pytest.mark.parametrize(
+    ("only", "part"),
+    [
+        ({"network": ["nn-9"]}, "no such network; it has denseconv"),
+        ({"optimizer": ["lion"]}, "no such optimizer; it has accelerated-sgd"),
+    ],
+)
+def test_keeping_what_is_not_there(only, part):
+    with pytest.raises(SpecError, match=part):
+        vary(read_spec("paper/comparison"), only=only)
+
+
+def test_only_on_the_command_line():
+    both = parse_only(["network=nn-2,nn-3", "dataset=mnist"])
+    assert both == {"network": ["nn-2", "nn-3"], "dataset": ["mnist"]}
+    for wrong in ("network", "width=3", "network="):
+        with pytest.raises(SpecError, match="must be KIND=NAME"):
+            parse_only([wrong])
