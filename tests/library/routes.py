@@ -58,7 +58,8 @@ def _thetas_by_weight(grads, alpha, unit_mean, pooled):
     for grad in grads:
         finite = grad[grad.isfinite()]
         top = finite.abs().max().item() if finite.numel() else 1.0
-        exponent = min(max(int(np.frexp(top)[1]), 0), 126)
+        widest = 126 if grad.dtype == torch.float32 else 1022
+        exponent = min(max(int(np.frexp(top)[1]), 0), widest)
         weights.append(torch.full_like(grad, 2.0**exponent))
     named = _named(grads, weights)
     optimizer = AdaDecay(

@@ -154,6 +154,19 @@ def test_a_power_of_two_changes_no_bit(path, grad, exponent):
     assert torch.equal(theta, again)
 
 
+# The kernel sums plain squares, whose range is that of float64 gradients within 1e±150.
+@pytest.mark.parametrize("exponent", [-700, 700])
+@pytest.mark.parametrize("path", ["oracle", "loop", "foreach"])
+def test_squares_that_leave_the_range_of_double_do_not_matter(path, exponent):
+    grad = torch.tensor(LAYERS["gaussian"])
+    scaled = grad * 2.0**exponent
+    if path == "oracle":
+        assert np.array_equal(oracle(scaled), oracle(grad))
+    else:
+        (theta,), (again,) = thetas(path, [grad]), thetas(path, [scaled])
+        assert torch.equal(theta, again)
+
+
 @pytest.mark.parametrize("path", PATHS)
 @settings(max_examples=60)
 @given(grad=layers(), factor=st.floats(1e-6, 1e6))
