@@ -3,6 +3,7 @@
 import typer
 
 from adadecay.commands import bench, data, demo, info, plan, results, run, status
+from adadecay.commands.list import list_
 
 app = typer.Typer(
     name="adadecay",
@@ -20,6 +21,7 @@ def _root() -> None:
 
 app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
+app.command("list")(list_)
 for command in (plan.plan, run.run, status.status, results.results, info.info):
     app.command()(command)
 app.command()(demo.demo)
