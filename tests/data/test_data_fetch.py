@@ -222,8 +222,8 @@ print(obtain(idx_item(sys.argv[1]), wanted, cache=Path(sys.argv[2])))
 
 
 def start(url, cache):
-    here = str(Path(__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, url, str(cache)],
         env=environment,
