@@ -42,7 +42,7 @@ def decay_rates(
         shifted = np.ldexp(shifted, -np.frexp(np.abs(shifted).max())[1])
         centred = shifted - shifted.mean()
         sigma = np.sqrt(np.mean(centred**2))
-        if sigma > 0 and np.isfinite(sigma):
+        if sigma > 0:  # not so where an Inf or a NaN made σ a NaN
             normalized = centred / sigma  # Eq. 10: g̃ = (|g| − μ) / σ
             theta = 2 / (1 + np.exp(-alpha * normalized))  # Eq. 12: θ = S(g̃; α)
         else:
