@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from adadecay.lab import paper
@@ -16,7 +15,7 @@ from adadecay.lab.stats.across import Standing, standings
 from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
 from adadecay.lab.stats.comparisons import Comparison, compare_family
 from adadecay.lab.stats.evidence import Evidence
-from adadecay.lab.stats.intervals import LEVEL, TRIM, Interval, trimmed_mean, trimmed_t
+from adadecay.lab.stats.intervals import TRIM
 from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
 from adadecay.lab.stats.selection import (
     Pair,
@@ -26,6 +25,7 @@ from adadecay.lab.stats.selection import (
     own_pairs,
     shortened_in,
 )
+from adadecay.lab.stats.theta import ThetaAverage, theta_averages
 from adadecay.lab.stats.verdicts import Verdict, judge_equivalence, judge_published
 
 __all__ = ["Analysis", "ClaimResult", "Judged", "ThetaAverage", "analyse"]
@@ -36,6 +36,7 @@ THETA_CLAIM: Final = Claim(
     f"mean θ over layers and epochs: within 1 ± {THETA_MARGIN}, wholly outside, or "
     "neither; the claim is about every step, so any run tests it",
     lambda arms: [],
+    "paper/comparison",
     same=True,
 )
 
@@ -48,20 +49,6 @@ class Judged:
     published: float | None
     verdict: Verdict | None
     shortened: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class ThetaAverage:
-    """The mean of θ in one arm, over layers and epochs; interval over trials."""
-
-    arm: str
-    dataset: str
-    network: str
-    trials: int
-    mean: float
-    interval: Interval | None
-    lowest: float
-    highest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +110,7 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
             strict=True,
         )
     )
-    thetas = theta_averages(evidence, trials)
+    thetas = theta_averages(evidence.rates, trials)
     claims = _judge_claims(evidence, selected, compared, thetas)
     judged = [
         _judge(evidence, compared[key], pair.published) for key, pair in family.items()
@@ -247,42 +234,6 @@ def _judge_theta(thetas: list[ThetaAverage]) -> ClaimResult:
         judge_equivalence(each.interval, THETA_MARGIN, centre=1.0) for each in thetas
     ]
     return ClaimResult(THETA_CLAIM, combine(verdicts, None), thetas=tuple(thetas))
-
-
-def theta_averages(evidence: Evidence, trials: pl.DataFrame) -> list[ThetaAverage]:
-    """Return the mean of θ for each arm of AdaDecay itself that recorded it."""
-    if evidence.rates is None or evidence.rates.is_empty() or trials.is_empty():
-        return []
-    who = trials.filter(pl.col("optimizer_name") == "adadecay").select(
-        "trial", "dataset", "network", "optimizer"
-    )
-    rates = evidence.rates.filter(pl.col("mean_theta").is_finite()).join(
-        who, on="trial"
-    )
-    cell = ["dataset", "network", "optimizer"]
-    means = rates.group_by(*cell, "trial").agg(pl.col("mean_theta").mean())
-    layers = rates.group_by(*cell, "layer").agg(pl.col("mean_theta").mean())
-    found = []
-    for values, rows in means.group_by(cell, maintain_order=True):
-        sample = np.sort(rows.get_column("mean_theta").to_numpy())
-        here = pl.all_horizontal(
-            pl.col(name) == value for name, value in zip(cell, values, strict=True)
-        )
-        ends = layers.filter(here).get_column("mean_theta")
-        estimate = trimmed_mean(sample)
-        found.append(
-            ThetaAverage(
-                str(values[2]),
-                str(values[0]),
-                str(values[1]),
-                int(sample.size),
-                estimate.mean if estimate else float(sample[0]),
-                trimmed_t(sample, level=LEVEL),
-                float(ends.to_numpy().min()),
-                float(ends.to_numpy().max()),
-            )
-        )
-    return sorted(found, key=lambda each: (each.dataset, each.network, each.arm))
 
 
 def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:

@@ -25,7 +25,11 @@ CLAIM_RULES: Final = (
     (Verdict.REPLICATED, "all of its comparisons are there and replicated"),
     (Verdict.NOT_COMPARABLE, "none of its comparisons is comparable"),
     (Verdict.NOT_TESTED, "this study has none of its comparisons"),
-    (Verdict.INCONCLUSIVE, "anything else"),
+    (
+        Verdict.INCONCLUSIVE,
+        "some of its comparisons are inconclusive, not comparable or not there, and "
+        "none decides against it",
+    ),
 )
 
 
@@ -33,14 +37,16 @@ CLAIM_RULES: Final = (
 class Claim:
     """One claim: its name, what it says, who makes it, and how it is tested.
 
-    ``expected`` is the number of comparisons of the whole claim, None where the paper
-    does not say. ``same`` marks a claim that things are practically equal.
+    ``study`` is the built-in study that tests it. ``expected`` is the number of
+    comparisons of the whole claim, None where the paper does not say. ``same`` marks a
+    claim that things are practically equal.
     """
 
     name: str
     statement: str
     test: str
     select: Select
+    study: str
     expected: int | None = None
     ours: bool = False
     same: bool = False
@@ -179,6 +185,7 @@ CLAIMS: Final = (
         "AdaDecay beats SGD on average in all 12 cells",
         "AdaDecay (α = 4) − SGD, λ = 5e-4, in each of the 12 cells",
         _against("sgd"),
+        "paper/comparison",
         expected=12,
     ),
     Claim(
@@ -186,6 +193,7 @@ CLAIMS: Final = (
         "AdaDecay beats every other optimizer on average in all 12 cells",
         "AdaDecay − each of SGD, RMSprop, Adam, Entropy-SGD, Accelerated-SGD",
         _against("sgd", "rmsprop", "adam", "entropy-sgd", "accelerated-sgd"),
+        "paper/comparison",
         expected=60,
     ),
     Claim(
@@ -193,6 +201,7 @@ CLAIMS: Final = (
         "AdaDecay beats constant decay whatever the weight decay λ",
         "AdaDecay − SGD at each λ, in three cells; the paper prints no numbers",
         _at_every_decay,
+        "paper/decay",
         expected=15,
     ),
     Claim(
@@ -200,6 +209,7 @@ CLAIMS: Final = (
         "AdaDecay beats constant decay with and without dropout",
         "AdaDecay − SGD at P = 0, 1/16, 1/8, 1/4; the paper prints no numbers",
         _at_every_dropout,
+        "paper/dropout",
         expected=8,
     ),
     Claim(
@@ -207,6 +217,7 @@ CLAIMS: Final = (
         "α = −1 is worse than α = 1",
         "AdaDecay at α = 1 − AdaDecay at α = −1, in three cells",
         _alphas(1.0, -1.0),
+        "paper/alpha",
         expected=3,
     ),
     Claim(
@@ -215,6 +226,7 @@ CLAIMS: Final = (
         "each α > 0 against α = 4: the interval must lie within ± the published gain "
         "over SGD of that cell, or the choice of α would matter as much as the method",
         _alphas(4.0, 1.0, 2.0, 8.0),
+        "paper/alpha",
         expected=9,
         same=True,
     ),
@@ -223,6 +235,7 @@ CLAIMS: Final = (
         "The gain is not an effect of randomization",
         "AdaDecay − randomized weight decay, in three cells",
         _against("randomized"),
+        "paper/randomized",
         expected=3,
     ),
     Claim(
@@ -230,12 +243,14 @@ CLAIMS: Final = (
         "Sigmoid annealing beats fixed, exponential and staircase learning rates",
         "SGD with sigmoid annealing − SGD with each other; no numbers in the paper",
         _against_schedules,
+        "paper/annealing",
     ),
     Claim(
         "against matched decay",
         "The gain remains when the other decays as much on average",
         "AdaDecay − SGD whose decay is scaled to AdaDecay's mean θ, layer by layer",
         _against_matched,
+        "controls",
         ours=True,
     ),
     Claim(
@@ -243,6 +258,7 @@ CLAIMS: Final = (
         "The gain remains against SGD at its best λ",
         "each at the λ that was best on held-out data, judged on the test set",
         _tuned,
+        "tuned",
         ours=True,
         held_out=True,
     ),

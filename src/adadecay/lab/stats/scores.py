@@ -13,11 +13,21 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
+from adadecay.lab import paper
 from adadecay.lab.stats.intervals import TRIM
 
-__all__ = ["SETTINGS", "Arm", "find_arms", "last_epochs", "trial_scores"]
+__all__ = [
+    "SETTINGS",
+    "Arm",
+    "complete",
+    "find_arms",
+    "last_epochs",
+    "spell_cell",
+    "trial_scores",
+]
 
 SETTINGS: Final = (
+    "cell",
     "dataset",
     "network",
     "optimizer",
@@ -52,8 +62,20 @@ def complete(results: pl.DataFrame) -> pl.DataFrame:
     for name, kind in _KINDS.items():
         known = pl.col(name) if name in results.columns else pl.lit(None)
         added.append(known.cast(kind, strict=False).alias(name))
+    if "cell" not in results.columns:
+        added[0] = _cell_name(results.columns).alias("cell")
     finite = pl.when(score.cast(pl.Float64).is_finite()).then(score.cast(pl.Float64))
     return results.with_columns(*added, finite.alias("score"))
+
+
+def _cell_name(columns: list[str]) -> pl.Expr:
+    """Return a name for the cells of a bare table, as the lab makes them."""
+    name = pl.concat_str("dataset", "network", separator="/")
+    if "dropout" not in columns:
+        return name
+    rate = pl.col("dropout").cast(pl.Float64)
+    varied = pl.format("{}(dropout={})", name, rate)
+    return pl.when(rate > 0).then(varied).otherwise(name)
 
 
 def trial_scores(
@@ -94,13 +116,31 @@ def _tail_length() -> pl.Expr:
     return pl.max_horizontal(pl.lit(1), (pl.col("epochs") + 9) // 10)
 
 
+def spell_cell(place: str) -> str:
+    """Return the lab's name of a cell as the paper would spell it.
+
+    Example:
+        >>> from adadecay.lab.stats.scores import spell_cell
+        >>> spell_cell("fashion-mnist/lenet-4(dropout=0.25)")
+        'Fashion-MNIST · LeNet-4 (dropout=0.25)'
+    """
+    dataset, slash, network = place.partition("/")
+    if not slash:
+        return place
+    base, bracket, rest = network.partition("(")
+    name = paper.canonical(base) + (f" ({rest}" if bracket else "")
+    return f"{paper.DATASETS.get(paper.canonical(dataset), dataset)} · {name}"
+
+
 @dataclass(frozen=True, eq=False)
 class Arm:
     """The trials of one setting: who, where, and what they scored.
 
+    ``place`` is the lab's name of the cell, with what varies in its network.
     ``scores`` and ``numbers`` hold finished trials only; ``counts`` has all, by status.
     """
 
+    place: str
     dataset: str
     network: str
     optimizer: str
@@ -128,7 +168,7 @@ class Arm:
     def key(self) -> str:
         """A text that names this arm and no other."""
         parts = (
-            *self.cell,
+            self.place,
             self.optimizer,
             self.arguments,
             self.weight_decay,
@@ -142,11 +182,8 @@ class Arm:
 
     @property
     def where(self) -> str:
-        """The cell in words; a trainer of one's own has no dataset."""
-        parts = [self.dataset, self.network]
-        if self.dropout:
-            parts.append(f"dropout {self.dropout:g}")
-        return " · ".join(part for part in parts if part)
+        """The cell as the paper would spell it."""
+        return spell_cell(self.place)
 
     def average(self, *, trim: float = TRIM) -> float | None:
         """Return the trimmed average over trials, None where none is finished."""
@@ -173,6 +210,7 @@ def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
     counts = dict(rows.get_column("status").fill_null("running").value_counts().rows())
     label = values["optimizer"] or values["optimizer_name"] or "?"
     return Arm(
+        place=values["cell"] or "",
         dataset=values["dataset"] or "",
         network=values["network"] or "",
         optimizer=label,

@@ -92,7 +92,7 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
 
 
 def _context(arm: Arm) -> tuple[object, ...]:
-    return (*arm.cell, arm.dropout, arm.width, arm.epochs)
+    return arm.place, arm.epochs
 
 
 def baseline_of(arm: Arm, arms: Sequence[Arm], baseline: str) -> Arm | None:

@@ -1,0 +1,77 @@
+"""Forest plots: every difference with its interval, and the paper's beside it.
+
+In: an analysis. Out: one figure for each pair of opponents.
+"""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from adadecay.lab.report import series
+from adadecay.lab.report.figure import INK, ZOOM, Figure, sized
+from adadecay.lab.report.palette import VERDICT_COLOURS
+from adadecay.lab.stats.analysis import Analysis
+
+__all__ = ["forests"]
+
+
+def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
+    """Return a forest plot for each pair of opponents."""
+    found = []
+    for place, (name, table) in enumerate(series.differences(analysis).items()):
+        caption = (
+            f"Difference in {unit}: {name}. Dots are trimmed means of paired "
+            "differences, bars their Holm-adjusted intervals; right of 0 is better. "
+            "Diamonds are the paper's."
+        )
+        chart = sized(_forest(table), name, page=page, height=26 * len(table) + 10)
+        found.append(
+            Figure(f"differences-{place + 1}", "forest", name, caption, chart, table)
+        )
+    return found
+
+
+def _forest(table: pl.DataFrame) -> Any:
+    known = [name for name in VERDICT_COLOURS if name in set(table["verdict"])]
+    colour = alt.Color(
+        "verdict:N",
+        title=None,
+        scale=alt.Scale(domain=known, range=[VERDICT_COLOURS[name] for name in known]),
+        legend=alt.Legend(orient="top"),
+    )
+    base = alt.Chart(table).encode(
+        y=alt.Y(
+            "row:N",
+            sort=table["row"].to_list(),
+            title=None,
+            axis=alt.Axis(labelLimit=230, ticks=False, domain=False, labelPadding=8),
+        ),
+        tooltip=[
+            alt.Tooltip("row:N", title="comparison"),
+            alt.Tooltip("difference:Q", format="+.3f"),
+            alt.Tooltip("low:Q", format="+.3f", title="from"),
+            alt.Tooltip("high:Q", format="+.3f", title="to"),
+            alt.Tooltip("published:Q", format="+.2f", title="paper"),
+            alt.Tooltip("pairs:Q"),
+            alt.Tooltip("verdict:N"),
+        ],
+    )
+    zero = alt.Chart(pl.DataFrame({"zero": [0]})).mark_rule(color=INK, strokeWidth=1)
+    title = "difference in score (right is better)"
+    bars = base.mark_rule(strokeWidth=3, strokeCap="round").encode(
+        x=alt.X("low:Q", title=title), x2=alt.X2("high:Q"), color=colour
+    )
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(
+        x=alt.X("difference:Q", title=title), color=colour
+    )
+    printed = (
+        base.transform_filter("isValid(datum.published)")
+        .mark_point(shape="diamond", size=70, strokeWidth=1.6, color=INK)
+        .encode(x=alt.X("published:Q", title=title))
+    )
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
+    layers = [zero.encode(x=alt.X("zero:Q")), bars, dots]
+    if table["published"].null_count() < len(table):
+        layers.append(printed)
+    return alt.layer(*layers).add_params(zoom)

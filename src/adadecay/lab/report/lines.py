@@ -1,0 +1,230 @@
+"""Lines: scores over epochs, over a setting, and over all cells at once.
+
+In: an analysis and the look of each optimizer. Out: figures. Each chart has a parameter
+``hidden``, a list of optimizers, and the curves one called ``first``, the first epoch
+shown: the page sets them from its own buttons.
+"""
+
+from typing import Any, Final
+
+import altair as alt
+import polars as pl
+
+from adadecay.lab.report import series
+from adadecay.lab.report.figure import ZOOM, Figure, scales, sized
+from adadecay.lab.report.palette import Look
+from adadecay.lab.stats.analysis import Analysis
+
+__all__ = ["SWEEP_TITLES", "curves", "profile", "sweeps"]
+
+SWEEP_TITLES: Final = {
+    "weight_decay": "weight decay λ",
+    "alpha": "α",
+    "dropout": "dropout rate P",
+    "schedule": "learning-rate schedule",
+}
+
+
+def curves(
+    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
+) -> list[Figure]:
+    """Return the scores over epochs, one figure for each cell."""
+    table = series.curves(analysis)
+    if table.is_empty():
+        return []
+    found = []
+    for place, ((where,), rows) in enumerate(
+        table.group_by("where", maintain_order=True)
+    ):
+        names = rows["optimizer"].unique(maintain_order=True).to_list()
+        chart = sized(_curve(rows, styles, names, unit, page), str(where), page=page)
+        caption = (
+            f"{unit} over epochs in {where}: 10 %-trimmed mean over trials, and the "
+            "middle 80 % of trials as a band."
+        )
+        kept = rows.drop("where")
+        found.append(
+            Figure(f"curves-{place + 1}", "curve", str(where), caption, chart, kept)
+        )
+    return found
+
+
+def _curve(
+    rows: pl.DataFrame,
+    styles: dict[str, Look],
+    names: list[str],
+    unit: str,
+    page: bool,
+) -> Any:
+    colours, dashes = scales(styles, names)
+    legend = None if page else alt.Legend(title=None)
+    hidden = alt.param(name="hidden", value=[])
+    first = alt.param(name="first", value=1)
+    base = (
+        alt.Chart(rows.drop("where"))
+        .transform_filter("indexof(hidden, datum.optimizer) < 0")
+        .transform_filter("datum.epoch >= first")
+        .encode(
+            x=alt.X("epoch:Q", title="epoch", scale=alt.Scale(nice=False, zero=False))
+        )
+    )
+    colour = alt.Color("optimizer:N", scale=colours, legend=legend, title=None)
+    value = alt.Y("mean:Q", title=unit, scale=alt.Scale(zero=False))
+    band = base.mark_area(opacity=0.14).encode(
+        y=alt.Y("low:Q", title=unit, scale=alt.Scale(zero=False)),
+        y2=alt.Y2("high:Q"),
+        color=colour,
+    )
+    line = base.mark_line(strokeWidth=2).encode(
+        y=value,
+        color=colour,
+        strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
+    )
+    near = alt.selection_point(nearest=True, on="pointerover", empty=False, name="near")
+    dots = (
+        base.mark_point(filled=True, size=60)
+        .encode(
+            y=value,
+            color=colour,
+            opacity=alt.condition(near, alt.value(1), alt.value(0)),
+            tooltip=[
+                alt.Tooltip("optimizer:N"),
+                alt.Tooltip("epoch:Q"),
+                alt.Tooltip("mean:Q", format=".3f"),
+                alt.Tooltip("low:Q", format=".3f", title="10 %"),
+                alt.Tooltip("high:Q", format=".3f", title="90 %"),
+                alt.Tooltip("trials:Q"),
+            ],
+        )
+        .add_params(near)
+    )
+    zoom = alt.selection_interval(bind="scales", zoom=ZOOM, name="zoom")
+    layers = alt.layer(band, line.add_params(zoom), dots)
+    return layers.add_params(hidden, first)
+
+
+def sweeps(
+    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
+) -> list[Figure]:
+    """Return the scores over each setting that a cell varies."""
+    found = []
+    for name in series.SWEEPS:
+        table = series.sweep(analysis, name)
+        if table.is_empty():
+            continue
+        for place, ((where,), rows) in enumerate(
+            table.group_by("where", maintain_order=True)
+        ):
+            title = f"{where}: {SWEEP_TITLES[name]}"
+            caption = (
+                f"{unit} over {SWEEP_TITLES[name]} in {where}: trimmed mean over "
+                "trials with its 95 % interval."
+            )
+            chart = sized(_sweep(rows, name, styles, unit, page), title, page=page)
+            found.append(
+                Figure(
+                    f"{name.replace('_', '-')}-{place + 1}",
+                    name,
+                    str(where),
+                    caption,
+                    chart,
+                    rows.drop("where"),
+                )
+            )
+    return found
+
+
+def _sweep(
+    rows: pl.DataFrame, name: str, styles: dict[str, Look], unit: str, page: bool
+) -> Any:
+    names = rows["optimizer"].unique(maintain_order=True).to_list()
+    colours, dashes = scales(styles, names)
+    legend = None if page else alt.Legend(title=None)
+    ordinal = rows.with_columns(
+        pl.col("value").map_elements(
+            lambda v: f"{v:g}" if isinstance(v, float) else str(v),
+            return_dtype=pl.String,
+        )
+    )
+    order = ordinal["value"].unique(maintain_order=True).to_list()
+    hidden = alt.param(name="hidden", value=[])
+    base = (
+        alt.Chart(ordinal.drop("where"))
+        .transform_filter("indexof(hidden, datum.optimizer) < 0")
+        .encode(
+            x=alt.X(
+                "value:N",
+                sort=order,
+                title=SWEEP_TITLES[name],
+                scale=alt.Scale(type="point", padding=0.5),
+                axis=alt.Axis(labelAngle=0, labelOverlap=True),
+            ),
+            color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
+            tooltip=[
+                alt.Tooltip("optimizer:N"),
+                alt.Tooltip("value:N", title=SWEEP_TITLES[name]),
+                alt.Tooltip("mean:Q", format=".3f"),
+                alt.Tooltip("low:Q", format=".3f", title="from"),
+                alt.Tooltip("high:Q", format=".3f", title="to"),
+                alt.Tooltip("trials:Q"),
+            ],
+        )
+    )
+    scale = alt.Scale(zero=False)
+    line = base.mark_line(strokeWidth=2).encode(
+        y=alt.Y("mean:Q", title=unit, scale=scale),
+        strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
+    )
+    dots = base.mark_point(filled=True, size=60, opacity=1).encode(
+        y=alt.Y("mean:Q", title=unit, scale=scale)
+    )
+    bars = base.mark_rule(strokeWidth=1.5).encode(
+        y=alt.Y("low:Q", title=unit, scale=scale), y2=alt.Y2("high:Q")
+    )
+    layers = [bars, dots] if name == "schedule" else [bars, line, dots]
+    return alt.layer(*layers).add_params(hidden)
+
+
+def profile(analysis: Analysis, styles: dict[str, Look], *, page: bool) -> list[Figure]:
+    """Return the performance profile, where there are several cells."""
+    table = series.profiles(analysis)
+    if table.is_empty():
+        return []
+    names = table["optimizer"].unique(maintain_order=True).to_list()
+    colours, dashes = scales(styles, names)
+    legend = None if page else alt.Legend(title=None)
+    hidden = alt.param(name="hidden", value=[])
+    title = "distance above the baseline, in its standard deviations"
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
+    chart = (
+        alt.Chart(table)
+        .transform_filter("indexof(hidden, datum.optimizer) < 0")
+        .mark_line(strokeWidth=2, interpolate="step-after")
+        .encode(
+            x=alt.X("distance:Q", title=title),
+            y=alt.Y("share:Q", title="share of trials", axis=alt.Axis(format="%")),
+            color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
+            strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
+            tooltip=[
+                alt.Tooltip("optimizer:N"),
+                alt.Tooltip("distance:Q"),
+                alt.Tooltip("share:Q", format=".0%"),
+            ],
+        )
+        .add_params(hidden, zoom)
+    )
+    caption = (
+        "Share of trials, over all cells, that score more than so far above the "
+        "baseline's mean; the line further to the right is the better one."
+    )
+    named = "Performance profile over all cells"
+    return [
+        Figure(
+            "profile",
+            "profile",
+            named,
+            caption,
+            sized(chart, named, page=page, height=280),
+            table,
+        )
+    ]

@@ -1,0 +1,105 @@
+"""Colours and dashes for optimizers, and for verdicts.
+
+In: labels. Out: a colour and a dash pattern for each. The colours are Okabe and Ito's,
+which readers with any common colour blindness tell apart, in the roles that the paper's
+own figures give them (SGD black, RMSprop yellow, Adam blue, Entropy-SGD magenta,
+Accelerated-SGD green, AdaDecay red); dashes say the same without colour.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["DARK", "VERDICT_COLOURS", "Look", "looks", "ramp"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn; an empty dash is a solid line."""
+
+    colour: str
+    dash: tuple[int, ...]
+
+
+INK: Final = "#222222"
+KNOWN: Final = {
+    "sgd": Look(INK, (7, 3)),
+    "rmsprop": Look("#e69f00", (2, 2)),
+    "adam": Look("#0072b2", (9, 3, 2, 3)),
+    "entropy-sgd": Look("#cc79a7", (4, 2)),
+    "accelerated-sgd": Look("#009e73", (1, 3)),
+    "adadecay": Look("#d55e00", ()),
+    "randomized": Look("#56b4e9", (5, 2, 1, 2)),
+}
+SPARE: Final = ("#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#7f7f7f")
+DASHES: Final = ((5, 2, 1, 2), (2, 2), (8, 2), (1, 2), (12, 2, 2, 2))
+
+# What a light page's colour becomes on a dark one, at the same contrast.
+DARK: Final = {
+    INK: "#ededed",
+    "#e69f00": "#f5b83d",
+    "#0072b2": "#4c9be8",
+    "#cc79a7": "#e695c2",
+    "#009e73": "#2cc79a",
+    "#d55e00": "#ff8142",
+    "#56b4e9": "#a5dcff",
+    "#7f7f7f": "#a8a8a8",
+    "#5b6472": "#aab2bf",
+}
+# Blue for, vermilion against, grey for neither: no red and green.
+VERDICT_COLOURS: Final = {
+    "replicated": "#0072b2",
+    "helps": "#0072b2",
+    "contradicted": "#d55e00",
+    "hurts": "#d55e00",
+    "not found": "#cc79a7",
+    "inconclusive": "#7f7f7f",
+    "no evidence": "#7f7f7f",
+    "not comparable": "#5b6472",
+    "not tested": "#5b6472",
+}
+
+
+# Mid-light, ordered, and told apart by colour-blind readers (after Paul Tol).
+RAMP: Final = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377")
+
+
+def ramp(count: int) -> list[str]:
+    """Return ``count`` colours in order, for layers from the input to the output."""
+    stops = [[int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in RAMP]
+    found = []
+    for place in range(count):
+        at = place * (len(stops) - 1) / max(1, count - 1)
+        first = min(int(at), len(stops) - 2)
+        pairs = zip(stops[first], stops[first + 1], strict=True)
+        mixed = [round(a + (b - a) * (at - first)) for a, b in pairs]
+        found.append("#" + "".join(f"{value:02x}" for value in mixed))
+    return found
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """Return a look for each label, the same whatever else is in the study.
+
+    A known optimizer keeps its own; variants of it and other names take spare ones.
+
+    Example:
+        >>> from adadecay.lab.report.palette import looks
+        >>> looks(["sgd", "adadecay"])["adadecay"].colour
+        '#d55e00'
+    """
+    found: dict[str, Look] = {}
+    taken: set[str] = set()
+    rest = []
+    for label in dict.fromkeys(labels):
+        name = label.partition("(")[0].partition(",")[0]
+        if name in KNOWN and name not in taken:
+            found[label] = KNOWN[name]
+            taken.add(name)
+        else:
+            rest.append(label)
+    used = {look.colour for look in found.values()}
+    colours = [each for each in SPARE if each not in used] or list(SPARE)
+    for place, label in enumerate(rest):
+        dash = DASHES[place // len(colours) % len(DASHES)]
+        found[label] = Look(colours[place % len(colours)], dash)
+    return found

@@ -1,0 +1,155 @@
+"""Remarks: what a reader must know before believing a page.
+
+In: an analysis. Out: short paragraphs, the gravest first: what is missing, what was
+shortened, what went wrong, and how far the intervals can be trusted.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import polars as pl
+
+from adadecay.lab.report.wording import plural
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.selection import shortened_in
+
+__all__ = ["Remark", "remarks"]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A heading and what it says; ``grave`` ones stand out."""
+
+    title: str
+    text: str
+    grave: bool = False
+
+
+def remarks(analysis: Analysis) -> list[Remark]:
+    """Return every remark that applies to a study."""
+    makers = (_unfinished, _shortened, _wrong, _lonely, _unequal, _test_set, _coverage)
+    return [remark for maker in makers if (remark := maker(analysis)) is not None]
+
+
+def counts(analysis: Analysis) -> dict[str, int]:
+    """Return the number of trials in each state, and ``planned``."""
+    found = dict.fromkeys(("done", "running", "diverged", "failed"), 0)
+    for status in analysis.trials.get_column("status").to_list():
+        found[status or "running"] = found.get(status or "running", 0) + 1
+    started = sum(found.values())
+    planned = analysis.evidence.planned
+    return {**found, "planned": max(started, planned or 0)}
+
+
+def _unfinished(analysis: Analysis) -> Remark | None:
+    have = counts(analysis)
+    ended = have["done"] + have["diverged"] + have["failed"]
+    if ended >= have["planned"] and have["planned"]:
+        return None
+    text = (
+        f"{have['done']:,} of {plural(have['planned'], 'trial')} are finished. Only "
+        "they count; numbers, intervals and verdicts will change."
+    )
+    return Remark("Unfinished study", text, grave=True)
+
+
+def _shortened(analysis: Analysis) -> Remark | None:
+    if not analysis.evidence.of_the_paper:
+        return None
+    reasons = [*analysis.evidence.shortened]
+    for arm in analysis.arms:
+        reasons += [why for why in shortened_in(arm) if why not in reasons]
+    if not reasons:
+        return None
+    text = (
+        f"Less than in the paper: {', '.join(reasons)}. What is affected is not "
+        "comparable with the published numbers."
+    )
+    return Remark("Shortened", text, grave=True)
+
+
+def _wrong(analysis: Analysis) -> Remark | None:
+    have = counts(analysis)
+    bad = [
+        f"{have[status]:,} {status}"
+        for status in ("failed", "diverged")
+        if have[status]
+    ]
+    if not bad:
+        return None
+    text = (
+        f"{' and '.join(bad)} of {plural(have['planned'], 'trial')}. They have no "
+        "score and their pairs are left out, which flatters an optimizer that "
+        "diverges; the table of trials says which."
+    )
+    return Remark("Trials without a result", text, grave=True)
+
+
+def _lonely(analysis: Analysis) -> Remark | None:
+    most = max((arm.scores.size for arm in analysis.arms), default=0)
+    if not analysis.judged and most:
+        text = (
+            "No comparison: the study names no baseline and has no SGD to stand in, "
+            "or nothing to compare with it."
+        )
+        return Remark("No baseline", text, grave=True)
+    if most == 1:
+        text = "One trial each: no interval, no test, no verdict can be had from it."
+        return Remark("One trial", text, grave=True)
+    return None
+
+
+def _unequal(analysis: Analysis) -> Remark | None:
+    sizes: dict[str, set[int]] = {}
+    for arm in analysis.arms:
+        sizes.setdefault(arm.place, set()).add(int(arm.scores.size))
+    uneven = [place for place, found in sizes.items() if len(found) > 1]
+    if not uneven:
+        return None
+    text = (
+        f"In {plural(len(uneven), 'cell')} the optimizers have unequal numbers of "
+        "finished trials. Differences use the seeds they share; maxima are not "
+        "comparable there, since more trials reach further."
+    )
+    return Remark("Unequal trials", text)
+
+
+def _test_set(analysis: Analysis) -> Remark | None:
+    results = analysis.evidence.results
+    if analysis.evidence.held_out or "test_accuracy" not in results.columns:
+        return None
+    if results.get_column("test_accuracy").null_count() == len(results):
+        return None
+    text = (
+        "As in the paper, scores are measured on the test set at every epoch, and the "
+        "maximum over epochs and trials is therefore chosen on it. The average of the "
+        "last epochs is not chosen."
+    )
+    return Remark("The test set is used for validation", text)
+
+
+def load_coverage() -> dict[str, Any]:
+    """Return the measured coverage of the intervals."""
+    text = resources.files("adadecay.lab.stats").joinpath("coverage.toml")
+    return tomllib.loads(text.read_text("utf-8"))
+
+
+def _coverage(analysis: Analysis) -> Remark | None:
+    pairs = [each.pairs for each in analysis.comparisons if each.pairs >= 2]
+    if not pairs:
+        return None
+    rows = pl.DataFrame(load_coverage()["coverage"])
+    fitting = rows.filter(pl.col("pairs") <= max(min(pairs), 5))
+    fitting = fitting.filter(pl.col("pairs") == pl.col("pairs").max())
+    worst = fitting.sort("used 95 %").row(0, named=True)
+    if worst["used 95 %"] >= 93:
+        return None
+    text = (
+        f"With {plural(min(pairs), 'pair')} the 95 % interval holds the truth in "
+        f"{worst['used 95 %']:.0f} % of simulations when only one of the optimizers "
+        f"has trials that end badly, and in 95 % when both are alike (measured with "
+        f"{worst['pairs']} pairs; docs/statistics.md)."
+    )
+    return Remark("Few pairs", text)

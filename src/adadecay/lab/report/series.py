@@ -1,0 +1,277 @@
+"""Series: an analysis → small tables, one for each kind of figure.
+
+In: :class:`Analysis`. Out: polars tables with one row for each thing that is drawn,
+rounded to what an eye can see, so that the page stays small.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
+from adadecay.lab.stats.across import performance_profile
+from adadecay.lab.stats.analysis import Analysis, Judged
+from adadecay.lab.stats.intervals import trimmed_t
+from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
+
+__all__ = [
+    "curves",
+    "differences",
+    "profiles",
+    "settings_text",
+    "sweep",
+    "theta_by_layer",
+    "theta_spread",
+]
+
+MOST_LAYERS: Final = 16
+MOST_POINTS: Final = 101
+SWEEPS: Final = ("weight_decay", "alpha", "dropout", "schedule")
+
+
+def _round(value: float | None, digits: int = 5) -> float | None:
+    return None if value is None or not np.isfinite(value) else round(value, digits)
+
+
+def curves(analysis: Analysis) -> pl.DataFrame:
+    """Return, for each arm and epoch, the trimmed mean and the middle 80 % of trials.
+
+    Trials that are still running take part as far as they are; the column ``trials``
+    says how many there are at each epoch.
+    """
+    results = analysis.evidence.results
+    if results.is_empty():
+        return pl.DataFrame()
+    table = complete(results).filter(
+        pl.col("score").is_not_null(), pl.col("status") != "failed"
+    )
+    frames = []
+    for values, rows in table.group_by(SETTINGS, maintain_order=True):
+        arm = dict(zip(SETTINGS, values, strict=True))
+        frames.append(_curve(arm, rows, analysis.trim))
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def _curve(arm: dict[str, Any], rows: pl.DataFrame, trim: float) -> pl.DataFrame:
+    grouped = rows.group_by("epoch").agg("score").sort("epoch")
+    step = max(1, -(-len(grouped) // MOST_POINTS))
+    keep = [i for i in range(len(grouped)) if i % step == 0 or i == len(grouped) - 1]
+    sizes = grouped[keep].with_columns(pl.col("score").list.len().alias("trials"))
+    frames = []
+    # Epochs with equally many trials make a matrix: one call instead of a hundred.
+    for (trials,), part in sizes.group_by("trials"):
+        scores = np.array(part.get_column("score").to_list(), dtype=np.float64)
+        low, high = np.quantile(scores, [0.1, 0.9], axis=1)
+        values = {
+            "epoch": part.get_column("epoch") + 1,
+            "mean": stats.trim_mean(scores, trim, axis=1),
+            "low": low,
+            "high": high,
+        }
+        frames.append(pl.DataFrame(values).with_columns(pl.lit(trials).alias("trials")))
+    frame = pl.concat(frames).sort("epoch")
+    return frame.select(
+        pl.lit(spell_cell(arm["cell"] or "")).alias("where"),
+        pl.lit(arm["optimizer"]).alias("optimizer"),
+        "epoch",
+        pl.col("mean", "low", "high").round(4),
+        "trials",
+    )
+
+
+def settings_text(ours: Arm, other: Arm) -> str:
+    """Return in words which λ two arms share, if they do."""
+    if ours.weight_decay is None or ours.weight_decay != other.weight_decay:
+        return ""
+    return f"λ = {ours.weight_decay:g}"
+
+
+def _base(label: str) -> str:
+    return label.partition("(")[0]
+
+
+def _row_name(each: Judged, *, several: bool) -> str:
+    comparison = each.comparison
+    ours, other = comparison.ours, comparison.other
+    if _base(ours.optimizer) == _base(other.optimizer):
+        return f"{ours.where}: {ours.optimizer} − {other.optimizer}"
+    at = settings_text(ours, other)
+    return f"{ours.where}, {at}" if several and at else ours.where
+
+
+def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
+    """Return the differences of a forest plot, by who is compared with whom."""
+    groups: dict[str, list[Judged]] = {}
+    for each in analysis.judged:
+        ours, other = each.comparison.ours, each.comparison.other
+        groups.setdefault(_opponents(ours, other), []).append(each)
+    return {name: _forest(members) for name, members in groups.items()}
+
+
+def _opponents(ours: Arm, other: Arm) -> str:
+    first, second = _base(ours.optimizer), _base(other.optimizer)
+    return f"{first} − {second}" if first != second else f"{first}, varied"
+
+
+def _forest(members: Sequence[Judged]) -> pl.DataFrame:
+    cells = [each.comparison.ours.place for each in members]
+    several = len(set(cells)) < len(cells)
+    rows = []
+    for place, each in enumerate(members):
+        comparison = each.comparison
+        interval = comparison.interval
+        rows.append(
+            {
+                "row": _row_name(each, several=several),
+                "place": place,
+                "difference": _round(comparison.difference),
+                "low": _round(interval.low if interval else None),
+                "high": _round(interval.high if interval else None),
+                "published": each.published,
+                "pairs": comparison.pairs,
+                "verdict": str(each.verdict or comparison.effect),
+            }
+        )
+    schema: dict[str, Any] = {
+        "row": pl.String,
+        "place": pl.Int64,
+        **dict.fromkeys(("difference", "low", "high", "published"), pl.Float64),
+        "pairs": pl.Int64,
+        "verdict": pl.String,
+    }
+    return pl.DataFrame(rows, schema=schema)
+
+
+def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
+    """Return the average over one setting, where some optimizer varies it in a cell.
+
+    Args:
+        analysis: of a study.
+        name: ``weight_decay``, ``alpha``, ``dropout`` or ``schedule``.
+    """
+    groups: dict[tuple[str, str], list[Arm]] = {}
+    for arm in analysis.arms:
+        if getattr(arm, name) is not None and arm.average() is not None:
+            cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
+            key = spell_cell(cell), _base(arm.optimizer)
+            groups.setdefault(key, []).append(arm)
+    rows = []
+    for (where, optimizer), arms in groups.items():
+        values = [getattr(arm, name) for arm in arms]
+        if len(set(values)) < 2 or len(set(values)) < len(values):
+            continue
+        for value, arm in sorted(zip(values, arms, strict=True), key=lambda p: p[0]):
+            interval = trimmed_t(arm.scores, trim=analysis.trim)
+            rows.append(
+                {
+                    "where": where,
+                    "optimizer": optimizer,
+                    "value": value,
+                    "mean": _round(arm.average(trim=analysis.trim), 4),
+                    "low": _round(interval.low if interval else None, 4),
+                    "high": _round(interval.high if interval else None, 4),
+                    "trials": int(arm.scores.size),
+                }
+            )
+    return pl.DataFrame(rows)
+
+
+def profiles(analysis: Analysis) -> pl.DataFrame:
+    """Return the performance profile of each optimizer over all cells."""
+    if not analysis.standings:
+        return pl.DataFrame()
+    pooled = np.concatenate([each.values for each in analysis.standings])
+    low, high = np.quantile(pooled, [0.02, 0.98])
+    thresholds = np.linspace(min(low, -3.0), max(high, 3.0), 81)
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "optimizer": each.optimizer,
+                "distance": thresholds.round(3),
+                "share": performance_profile(each.values, thresholds).round(4),
+            }
+        )
+        for each in analysis.standings
+    )
+
+
+def _with_names(analysis: Analysis) -> pl.DataFrame:
+    """Return the rates of one arm a cell: at the paper's settings if it has them."""
+    rates = analysis.evidence.rates
+    if rates is None or rates.is_empty() or analysis.trials.is_empty():
+        return pl.DataFrame()
+    who = analysis.trials.filter(pl.col("optimizer_name") == "adadecay")
+    usual = (pl.col("alpha") == DEFAULT_ALPHA) & (
+        pl.col("weight_decay") == WEIGHT_DECAY
+    )
+    shown = who.sort(usual.fill_null(False), descending=True, maintain_order=True)
+    shown = shown.unique("cell", keep="first", maintain_order=True)
+    who = who.join(
+        shown.select("cell", *SETTINGS[3:]),
+        on=["cell", *SETTINGS[3:]],
+        how="semi",
+        nulls_equal=True,
+    )
+    names = who.select(
+        "trial", pl.col("cell").map_elements(spell_cell, return_dtype=pl.String)
+    ).rename({"cell": "where"})
+    return rates.select("trial", "epoch", "layer", "mean_theta").join(names, on="trial")
+
+
+def _pick(names: list[str], most: int) -> list[str]:
+    """Return at most ``most`` of the names, evenly spread, the ends among them."""
+    if len(names) <= most:
+        return names
+    places = np.linspace(0, len(names) - 1, most).round().astype(int)
+    return [names[place] for place in dict.fromkeys(places.tolist())]
+
+
+def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
+    """Return mean θ for each cell, layer and epoch, over trials."""
+    table = _with_names(analysis)
+    if table.is_empty():
+        return table
+    means = (
+        table.filter(pl.col("mean_theta").is_finite())
+        .group_by("where", "layer", "epoch", maintain_order=True)
+        .agg(pl.col("mean_theta").mean().round(4).alias("theta"))
+    )
+    frames = []
+    for _, rows in means.group_by("where", maintain_order=True):
+        layers = rows.get_column("layer").unique(maintain_order=True).to_list()
+        last = int(rows.get_column("epoch").to_numpy().max())
+        step = max(1, (last + 1) // 25)
+        frames.append(
+            rows.filter(
+                pl.col("layer").is_in(_pick(layers, MOST_LAYERS)),
+                (pl.col("epoch") % step == 0) | (pl.col("epoch") == last),
+            )
+        )
+    return pl.concat(frames).with_columns(pl.col("epoch") + 1)
+
+
+def theta_spread(analysis: Analysis) -> pl.DataFrame:
+    """Return how mean θ is spread over trials and epochs, for each cell and layer."""
+    table = _with_names(analysis)
+    if table.is_empty():
+        return table
+    theta = pl.col("mean_theta")
+    found = (
+        table.filter(theta.is_finite())
+        .group_by("where", "layer", maintain_order=True)
+        .agg(
+            theta.quantile(0.05).round(4).alias("lowest"),
+            theta.quantile(0.25).round(4).alias("lower"),
+            theta.median().round(4).alias("middle"),
+            theta.quantile(0.75).round(4).alias("upper"),
+            theta.quantile(0.95).round(4).alias("highest"),
+        )
+    )
+    frames = []
+    for _, rows in found.group_by("where", maintain_order=True):
+        kept = _pick(rows.get_column("layer").to_list(), MOST_LAYERS)
+        frames.append(rows.filter(pl.col("layer").is_in(kept)))
+    return pl.concat(frames)

@@ -1,0 +1,192 @@
+"""Words: numbers as text, and what an analysis says in sentences.
+
+In: an analysis. Out: text, never "nan": what is not known is a dash or said in words.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
+from adadecay.lab.stats.comparisons import Comparison
+from adadecay.lab.stats.intervals import Interval
+from adadecay.lab.stats.verdicts import Effect, Verdict
+
+__all__ = ["DASH", "Numbers", "claim_words", "effect_words", "headline", "plural"]
+
+DASH = "–"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return "1 trial", "2 trials"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers as text, with the decimals that the spread of the scores deserves."""
+
+    decimals: int
+    unit: str = ""
+
+    @classmethod
+    def fitting(cls, analysis: Analysis) -> "Numbers":
+        """Choose decimals so that the spread from trial to trial has two digits."""
+        percent = "%" in analysis.evidence.score_name
+        unit = " points" if percent else ""
+        spreads = [np.std(arm.scores) for arm in analysis.arms if arm.scores.size > 1]
+        typical = float(np.median(spreads)) if spreads else 0.0
+        if typical <= 0:
+            return cls(2 if percent else 3, unit)
+        decimals = 1 - math.floor(math.log10(typical))
+        return cls(min(max(decimals, 2 if percent else 0), 8), unit)
+
+    def score(self, value: float | None) -> str:
+        """Return a score, or a dash."""
+        if value is None or not math.isfinite(value):
+            return DASH
+        return f"{value:,.{self.decimals}f}".replace("-", "−")
+
+    def gap(self, value: float | None) -> str:
+        """Return a difference with its sign, or a dash."""
+        if value is None or not math.isfinite(value):
+            return DASH
+        text = f"{value:+,.{self.decimals}f}"
+        return text.replace("-", "−")
+
+    def interval(self, interval: Interval | None) -> str:
+        """Return "from … to …" in brackets, or a dash."""
+        if interval is None:
+            return DASH
+        return f"[{self.gap(interval.low)}, {self.gap(interval.high)}]"
+
+
+def p_text(value: float | None) -> str:
+    """Return a p-value, or a dash."""
+    if value is None:
+        return DASH
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def versus(comparison: Comparison) -> str:
+    """Return who is compared, with the arguments that tell them apart."""
+    return f"{comparison.ours.optimizer} against {comparison.other.optimizer}"
+
+
+def effect_words(comparison: Comparison, numbers: Numbers) -> str:
+    """Return what one comparison says by itself."""
+    ours, other = comparison.ours, comparison.other
+    found = f"{numbers.gap(comparison.difference)}{numbers.unit}"
+    if comparison.interval is None:
+        why = comparison.notes[0] if comparison.notes else "too few trials"
+        return f"{ours.optimizer} against {other.optimizer} in {ours.where}: {why}."
+    over = (
+        f"interval {numbers.interval(comparison.interval)}, "
+        f"{plural(comparison.pairs, 'pair')}"
+        if comparison.paired
+        else f"interval {numbers.interval(comparison.interval)}, unpaired"
+    )
+    if comparison.effect is Effect.NO_EVIDENCE:
+        text = (
+            f"No evidence of a difference between {ours.optimizer} and "
+            f"{other.optimizer} in {ours.where}: {found}, {over}."
+        )
+        if comparison.smallest:
+            text += (
+                " So many trials would have found a difference of "
+                f"{numbers.score(comparison.smallest)}{numbers.unit} four times in "
+                "five."
+            )
+        return text
+    verb = "beats" if comparison.effect is Effect.HELPS else "is worse than"
+    return (
+        f"{ours.optimizer} {verb} {other.optimizer} in {ours.where}: {found}, {over}."
+    )
+
+
+def _counted(verdicts: list[Verdict]) -> str:
+    counts = Counter(verdicts)
+    order = [verdict for verdict in Verdict if counts[verdict]]
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in order)
+
+
+def _extremes(judged: tuple[Judged, ...], numbers: Numbers) -> str:
+    known = [each for each in judged if each.comparison.difference is not None]
+    if not known:
+        return ""
+    ranked = sorted(known, key=lambda each: each.comparison.difference or 0.0)
+    if len(ranked) == 1:
+        return f" {_named(ranked[0].comparison, numbers)}."
+    return (
+        f" From {_named(ranked[0].comparison, numbers)} to "
+        f"{_named(ranked[-1].comparison, numbers)}."
+    )
+
+
+def _named(comparison: Comparison, numbers: Numbers) -> str:
+    other = comparison.other.optimizer
+    return (
+        f"{numbers.gap(comparison.difference)} "
+        f"{numbers.interval(comparison.interval)} "
+        f"against {other} in {comparison.ours.where}"
+    )
+
+
+def claim_words(result: ClaimResult, numbers: Numbers) -> str:
+    """Return what was found for a claim, in a sentence or three."""
+    if result.verdict is Verdict.NOT_TESTED:
+        return (
+            "This study has none of its comparisons: "
+            f"“adadecay run {result.claim.study}” tests it."
+        )
+    if result.thetas:
+        means = [each.mean for each in result.thetas]
+        layers = [each.lowest for each in result.thetas]
+        layers += [each.highest for each in result.thetas]
+        return (
+            f"Mean θ is between {min(means):.3f} and {max(means):.3f} in "
+            f"{plural(len(means), 'setting')}; single layers go from "
+            f"{min(layers):.3f} to {max(layers):.3f}."
+        )
+    text = f"{_counted([each.verdict for each in result.judged if each.verdict])}"
+    missing = (result.claim.expected or 0) - len(result.judged)
+    if missing > 0:
+        text += f"; {missing} of {result.claim.expected} are not in this study"
+    reasons = dict.fromkeys(why for each in result.judged for why in each.shortened)
+    if reasons:
+        text += f" ({', '.join(reasons)})"
+    return text[:1].upper() + text[1:] + "." + _extremes(result.judged, numbers)
+
+
+def _short(comparison: Comparison, numbers: Numbers) -> str:
+    ours, other = comparison.ours.optimizer, comparison.other.optimizer
+    if comparison.effect is Effect.NO_EVIDENCE:
+        return f"No evidence that {ours} and {other} differ."
+    verb = "beats" if comparison.effect is Effect.HELPS else "is worse than"
+    return f"{ours} {verb} {other} by {_size(comparison, numbers)}{numbers.unit}."
+
+
+def _size(comparison: Comparison, numbers: Numbers) -> str:
+    return numbers.score(abs(comparison.difference or 0.0))
+
+
+def headline(analysis: Analysis, numbers: Numbers) -> str:
+    """Return the study's answer in one sentence."""
+    if not any(arm.scores.size for arm in analysis.arms):
+        return "No trial has finished yet: there is nothing to judge."
+    tested = [each for each in analysis.claims if each.verdict != Verdict.NOT_TESTED]
+    if analysis.evidence.of_the_paper and tested:
+        counts = _counted([each.verdict for each in tested])
+        return f"Of {plural(len(tested), 'claim')} tested: {counts}."
+    effects = Counter(each.effect for each in analysis.comparisons)
+    if not effects:
+        return "Nothing is compared: the study has no baseline, or only that."
+    if len(analysis.comparisons) == 1:
+        return _short(analysis.comparisons[0], numbers)
+    parts = [f"{effect} in {effects[effect]}" for effect in Effect if effects[effect]]
+    return (
+        f"Against {analysis.baseline}, of {len(analysis.comparisons)} comparisons: "
+        f"{', '.join(parts)}."
+    )
