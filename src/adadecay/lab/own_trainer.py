@@ -6,7 +6,9 @@ numbers an epoch. Out: the same rows as the lab's own loop.
 
 A trainer that wants to be resumed in the middle also takes ``checkpoint`` (None at the
 start) and yields its state under that key: tensors, numbers, strings, and lists and
-dictionaries of them. Any other starts again from the first epoch.
+dictionaries of them. Any other starts again from the first epoch. The global generators
+are seeded at the beginning of each epoch, and once more when the optimizer is made, so
+that a trainer that draws from them resumes exactly.
 """
 
 import inspect
@@ -15,7 +17,7 @@ import math
 import numbers
 import pickle
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -41,14 +43,21 @@ class OptimizerMaker:
     Args:
         definition: what defines the trial.
         generator: where optimizers that draw take their numbers from.
+        ready: called when an optimizer was made, which is when training begins.
     """
 
-    def __init__(self, definition: dict[str, Any], generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        definition: dict[str, Any],
+        generator: torch.Generator,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name: str = definition["optimizer"]["name"]
         self.arguments: dict[str, Any] = dict(definition["optimizer"]["arguments"])
         self.lr: float = definition["lr"]
         self.made: list[Optimizer] = []
         self._generator = generator
+        self._ready = ready
 
     def __call__(self, parameters: Iterable[Any]) -> Optimizer:
         """Make the optimizer for these parameters, named or not."""
@@ -59,6 +68,7 @@ class OptimizerMaker:
             self.name, listed, lr=self.lr, generator=self._generator, **self.arguments
         )
         self.made.append(made)
+        self._ready()
         return made
 
 
@@ -81,7 +91,8 @@ class OwnTraining:
         self.function = load_object(self.name)
         self.resumes = STATE in inspect.signature(self.function).parameters
         self.generator = torch.Generator()
-        self.maker = OptimizerMaker(definition, self.generator)
+        self.maker = OptimizerMaker(definition, self.generator, self._reseed)
+        self.epoch = 0
         self.state: Any = None
 
     def epochs(self, start: int) -> Iterator[dict[str, Any]]:
@@ -89,7 +100,6 @@ class OwnTraining:
         options = dict(self.definition["trainer"]["arguments"])
         if self.resumes:
             options[STATE] = self.state
-        self._begin(start)
         begun = time.perf_counter()
         loop = self.function(self.maker, seed=self.seed, epochs=self.count, **options)
         if not isinstance(loop, Iterator):
@@ -106,9 +116,15 @@ class OwnTraining:
             if row.get("diverged"):
                 return
 
+    def _reseed(self) -> None:
+        # Also when the optimizer is made: a trainer that is resumed has just drawn the
+        # weights that it then replaces, and must go on as if it had not.
+        reseed(self.seed, "epoch", self.epoch)
+        self.generator.manual_seed(derive(self.seed, "optimizer", self.epoch))
+
     def _begin(self, epoch: int) -> None:
-        reseed(self.seed, "epoch", epoch)
-        self.generator.manual_seed(derive(self.seed, "optimizer", epoch))
+        self.epoch = epoch
+        self._reseed()
         for optimizer in self.maker.made:
             for group in optimizer.param_groups:
                 group["lr"] = self.rates[epoch]

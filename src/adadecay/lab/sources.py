@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from adadecay.lab.provenance import version
+
 __all__ = ["LIVE", "is_own", "name_of", "source_digest"]
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
@@ -88,7 +90,8 @@ def _find(module: str, path: list[str]) -> ModuleSpec | None:
     found: ModuleSpec | None = None
     parts = module.split(".")
     for depth in range(len(parts)):
-        found = PathFinder.find_spec(".".join(parts[: depth + 1]), path)
+        # The last part alone: with the full name, the packages above would be asked.
+        found = PathFinder.find_spec(parts[depth], path)
         if found is None:
             return None
         path = list(found.submodule_search_locations or [])
@@ -96,17 +99,20 @@ def _find(module: str, path: list[str]) -> ModuleSpec | None:
 
 
 def _sources(module: str, found: ModuleSpec) -> list[str]:
-    """Return the normalised source of a module and of those beside it it imports."""
+    """Return the normalised source of a module and of those beside it it imports.
+
+    What is installed, and this package, is known by its version: the module counts, and
+    what it imports does not.
+    """
     top = module.partition(".")[0]
     root = _root(module, found)
-    beside = root.name not in INSTALLED  # installed: only its own package counts
-    sources: dict[str, str] = {}
+    follow = root.name not in INSTALLED and top != PACKAGE
+    sources: dict[str, str] = {"": "" if follow else str(version(top))}
     waiting = [module]
     while waiting:
         name = waiting.pop()
         spec = _find(name, [str(root)])
-        inside = beside or name.partition(".")[0] == top
-        if name in sources or not inside or spec is None or spec.origin is None:
+        if name in sources or spec is None or spec.origin is None:
             continue
         file = Path(spec.origin)
         if file.suffix != ".py":
@@ -114,7 +120,7 @@ def _sources(module: str, found: ModuleSpec) -> list[str]:
             continue
         tree = ast.parse(file.read_bytes(), filename=str(file))
         sources[name] = ast.unparse(tree)
-        if top != PACKAGE:  # this package is known by its version
+        if follow:
             waiting += _imports(tree, name, package=file.name == "__init__.py")
     return [f"{name}\n{sources[name]}" for name in sorted(sources)]
 

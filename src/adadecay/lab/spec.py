@@ -89,11 +89,13 @@ def _listed(registry: Registry) -> Callable[[Named], Named]:
     return check
 
 
-def _all_listed(registry: Registry) -> Callable[[tuple[Named, ...]], Any]:
+def _all_listed(
+    registry: Registry, *, needed: bool = True
+) -> Callable[[tuple[Named, ...]], Any]:
     check = _listed(registry)
 
     def check_all(values: tuple[Named, ...]) -> tuple[Named, ...]:
-        if not values:
+        if needed and not values:
             raise ValueError(f"needs at least one {registry.kind}")
         return tuple(check(value) for value in values)
 
@@ -128,8 +130,7 @@ class OptimizerSpec(Named):
     @model_validator(mode="after")
     def _known(self) -> Self:
         _listed(OPTIMIZERS)(self)
-        if self.schedule:
-            _all_listed(SCHEDULES)(self.schedule)
+        _all_listed(SCHEDULES, needed=False)(self.schedule)
         if is_own(self.name) and not self.lr:
             raise ValueError("an optimizer of your own needs lr, its learning rate")
         return self
@@ -214,7 +215,7 @@ class StudySpec(BaseModel):
     baseline: str | None = None
     chosen: tuple[str, ...] = ()
 
-    _schedules = field_validator("schedule")(_all_listed(SCHEDULES))
+    _schedules = field_validator("schedule")(_all_listed(SCHEDULES, needed=False))
 
     @field_validator("cells", "optimizers", "chosen", mode="before")
     @classmethod

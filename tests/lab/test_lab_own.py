@@ -1,0 +1,168 @@
+"""What a user brings runs as it is; what is wrong with it is said in their terms."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import lab_own
+import polars as pl
+import pytest
+import torch
+from lab_runs import numbers, small_study, trainer_study
+
+from adadecay.lab import Study, run, sources
+from adadecay.lab.engines import EpochDone, Settings
+from adadecay.lab.engines.inline import InlineEngine
+from adadecay.lab.files import read_state
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("name", ["own_model.py", "own_loop.py"])
+def test_examples_are_short_and_run(tmp_path, name):
+    script = EXAMPLES / name
+    assert len(script.read_text().splitlines()) < 40
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done=10, diverged=0, failed={}" in done.stdout
+    assert "adadecay" in done.stdout
+    assert len(list(tmp_path.glob("results/trials/*/*/done.json"))) == 10
+
+
+def test_the_study_file_beside_the_example_is_the_same_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    study = Study(EXAMPLES / "own_study.toml")
+    assert {cell.name for cell in study.plan.cells} == {
+        "rings/network(width=16)",
+        "rings/network(width=32)",
+    }
+    assert len(study.plan.trials) == 20
+
+
+def test_functions_and_their_names_are_the_same_study(tmp_path):
+    named = small_study(tmp_path)
+    given = small_study(
+        tmp_path, dataset=lab_own.small_dataset, network=lab_own.small_network
+    )
+    assert [t.id for t in given.plan.trials] == [t.id for t in named.plan.trials]
+
+
+def test_a_notebooks_functions_run_in_its_own_process(tmp_path, monkeypatch):
+    """A notebook's main module has no file, so that no worker could import it."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.delitem(sys.modules, sources.LIVE, raising=False)
+    monkeypatch.setattr(lab_own.numbers_only, "__module__", "__main__")
+    study = trainer_study(tmp_path, lab_own.numbers_only)
+    assert study.spec.trainer.name == "adadecay_live:numbers_only"
+    assert run(study).done == 2
+    assert len(study.results()) == 6
+
+
+def test_a_trainers_numbers_are_the_table(tmp_path):
+    trainer = {"name": "lab_own:numbers_only", "gain": [1.0, 2.0]}
+    study = trainer_study(tmp_path, trainer, optimizers=["sgd", "adadecay"])
+    run(study, workers=0)
+    table = study.results()
+    assert len(table) == 2 * 2 * 2 * 3
+    assert set(table["cell"]) == {"numbers_only(gain=1)", "numbers_only(gain=2)"}
+    assert table["score"].to_list() == table["accuracy"].to_list()
+    for seed, gain, epoch, score in (
+        table.with_columns(
+            pl.col("arguments").str.json_path_match("$.gain").cast(float).alias("gain")
+        )
+        .select("seed", "gain", "epoch", "score")
+        .iter_rows()
+    ):
+        assert score == pytest.approx(gain * (epoch + 1) + (seed % 97) / 97)
+
+
+@pytest.mark.parametrize("trainer", ["train_resumable", "train_plain"])
+def test_own_loops_resume_exactly(tmp_path, trainer):
+    """From their own checkpoint where they offer one, else from the start."""
+    keys = {"optimizers": ["adadecay", "randomized"], "trials": 1, "epochs": 5}
+    calm = trainer_study(tmp_path / "calm", f"lab_own:{trainer}", **keys)
+    run(calm, workers=0)
+    study = trainer_study(tmp_path / "stopped", f"lab_own:{trainer}", **keys)
+    first = []
+    for _ in range(2):
+        engine = InlineEngine(Settings("cpu", 1, checkpoint_seconds=0))
+        seen = []
+
+        def watch(event, engine=engine, seen=seen):
+            seen.append(event)
+            if isinstance(event, EpochDone) and event.row["epoch"] >= 1:
+                engine.stop()
+
+        run(study, engine=engine, watch=watch)
+        first.append(seen[0])
+    run(study, workers=0)
+    resumed = trainer == "train_resumable"
+    assert first[1].epoch == (3 if resumed else 0)
+    assert ("offers no checkpoint" in first[1].note) is not resumed
+    assert numbers(study) == numbers(calm)
+
+
+def test_the_lab_anneals_an_own_loop_only_when_asked(tmp_path):
+    for keys, last in (({}, 0.1), ({"schedule": "sigmoid"}, 0.001)):
+        study = trainer_study(tmp_path, "lab_own:train_resumable", **keys)
+        run(study, workers=0)
+        assert study.results()["lr"].to_list()[:3][-1] == pytest.approx(last)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "reason"),
+    [
+        ("ends_early", "ended after 1 of 3 epochs"),
+        ("yields_text", "yields accuracy = 'good'; it must be a number"),
+        ("yields_other", "yields loss, and not the score 'accuracy'"),
+        ("returns_nothing", "must be a generator that yields a dictionary an epoch"),
+        ("offers_objects", "must hold only tensors, numbers, strings"),
+    ],
+)
+def test_a_wrong_trainer_is_told_what_is_wrong(tmp_path, trainer, reason):
+    study = trainer_study(tmp_path, f"lab_own:{trainer}", trials=1)
+    outcome = run(study, workers=0, checkpoint_seconds=0)
+    (found,) = outcome.failed.values()
+    assert reason in found
+
+
+def test_a_missing_function_is_told_before_anything_runs(tmp_path):
+    study = small_study(tmp_path, network="lab_own_gone:network")
+    with pytest.raises(ValueError, match="'lab_own_gone', which is neither installed"):
+        run(study, workers=0)
+    assert not tmp_path.joinpath("trials").exists()
+    study = small_study(tmp_path, "sgd", network="lab_own:netwrok")
+    run(study, workers=0)
+    state = read_state(tmp_path, study.plan.trials[0].id)
+    assert "netwrok" in state.record["reason"]
+
+
+def test_maker_takes_parameters_named_or_not(tmp_path):
+    from adadecay.lab.own_trainer import OptimizerMaker
+
+    study = trainer_study(tmp_path, "lab_own:train_plain", optimizers=["adadecay"])
+    maker = OptimizerMaker(study.plan.trials[0].definition, torch.Generator())
+    model = torch.nn.Linear(2, 2)
+    for parameters in (model.parameters(), model.named_parameters()):
+        optimizer = maker(parameters)
+        assert optimizer.param_groups[0]["alpha"] == 4.0
+        assert len(optimizer.param_groups[0]["params"]) == 2
+    assert maker.name == "adadecay"
+    assert maker.arguments["weight_decay"] == 5e-4
+
+
+def test_keys_and_a_source_exclude_each_other():
+    with pytest.raises(TypeError, match="not both"):
+        Study("quickstart", trials=3)

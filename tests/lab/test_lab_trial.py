@@ -1,0 +1,313 @@
+"""The training loop: what it computes, and what it records."""
+
+import math
+
+import lab_own
+import pytest
+import torch
+from lab_runs import EVERY_OPTIMIZER, numbers, small_study
+from torch import nn
+
+from adadecay.lab import datasets, networks
+from adadecay.lab.datasets import Batches
+from adadecay.lab.engines.perform import choose_device
+from adadecay.lab.schedules import learning_rate
+from adadecay.lab.seeds import derive
+from adadecay.lab.study import Study, run
+from adadecay.lab.trial import prepare
+from adadecay.rates import decay_rates
+
+CPU = torch.device("cpu")
+
+
+def _study(folder, **keys):
+    values = {
+        "name": "digits",
+        "dataset": "digits",
+        "network": "nn-2",
+        "optimizers": ["sgd"],
+        "trials": 1,
+        "epochs": 3,
+        "batch_size": 64,
+    }
+    return Study(results=folder, **{**values, **keys})
+
+
+def test_the_loop_is_the_loop_that_one_would_write(tmp_path):
+    """SGD by hand, from the documented seeds: the same numbers to the last bit."""
+    study = _study(tmp_path)
+    run(study, workers=0)
+    (found,) = numbers(study).values()
+    seed = study.plan.trials[0].definition["seed"]
+    digits = datasets.load("digits")
+    weights = torch.Generator().manual_seed(derive(seed, "weights"))
+    network = networks.make(
+        "nn-2", input_shape=(1, 8, 8), classes=10, generator=weights
+    )
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4
+    )
+    batches = Batches(digits.train, digits, batch_size=64)
+    x_test = torch.as_tensor(digits.test.inputs) / digits.scale
+    y_test = torch.as_tensor(digits.test.targets).long()
+    for epoch in range(3):
+        rate = learning_rate("sigmoid", epoch, 3)
+        optimizer.param_groups[0]["lr"] = rate
+        generator = torch.Generator().manual_seed(derive(seed, "batches", epoch))
+        total = 0.0
+        for x, y in batches.epoch(generator):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(network(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(y)
+        with torch.no_grad():
+            outputs = network(x_test)
+        right = int((outputs.argmax(1) == y_test).sum())
+        row = found[epoch]
+        assert row["lr"] == rate
+        assert row["train_loss"] == pytest.approx(total / len(digits.train), rel=1e-12)
+        assert row["test_accuracy"] == 100 * right / len(y_test)
+        loss = float(nn.functional.cross_entropy(outputs, y_test))
+        assert row["test_loss"] == pytest.approx(loss, rel=1e-6)
+
+
+def test_pairs_start_from_the_same_weights_and_see_the_same_batches(
+    tmp_path, monkeypatch
+):
+    study = small_study(tmp_path, *EVERY_OPTIMIZER, trials=2)
+    seen = {}
+    for trial in study.plan.trials:
+        training = prepare(trial.definition, CPU)
+        first = [p.detach().clone() for p in training.network.parameters()]
+        order = torch.Generator().manual_seed(derive(training.seed, "batches", 1))
+        batch, _ = next(training.train.epoch(order))
+        seen.setdefault(trial.number, []).append((first, batch))
+    for pairs in seen.values():
+        for weights, batch in pairs[1:]:
+            assert all(map(torch.equal, weights, pairs[0][0]))
+            assert torch.equal(batch, pairs[0][1])
+    assert not torch.equal(seen[0][0][0][0], seen[1][0][0][0])
+    assert not torch.equal(seen[0][0][1], seen[1][0][1])
+
+
+def test_theta_is_that_of_the_last_step(tmp_path):
+    study = _study(tmp_path, optimizers=["adadecay"], epochs=1)
+    (trial,) = study.plan.trials
+    training = prepare(trial.definition, CPU)
+    before = {}
+    real = training.optimizer.step
+
+    def step():
+        for name, p in training.network.named_parameters():
+            before[name] = (p.grad.clone(), p.detach().clone())
+        real()
+
+    training.optimizer.step = step
+    (row,) = training.epochs(0)
+    assert training.layers == tuple(before)
+    for i, (grad, weight) in enumerate(before.values()):
+        theta = decay_rates(grad, 4.0).double()
+        power = weight.double().square()
+        assert row["rates"]["mean"][i] == pytest.approx(float(theta.mean()), rel=1e-9)
+        expected = float((theta * power).sum() / power.sum())
+        assert row["rates"]["power"][i] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("matched", {"by": "mean"}),
+        ("matched", {"by": "power"}),
+        ("randomized", {}),
+        ("shuffled", {}),
+    ],
+)
+def test_theta_of_the_controls_is_theirs(tmp_path, name, arguments, monkeypatch):
+    """The recorded θ is the one that the step itself then uses, drawn ones included."""
+    study = _study(tmp_path, optimizers=[{"name": name, **arguments}], epochs=1)
+    (trial,) = study.plan.trials
+    training = prepare(trial.definition, CPU)
+    used = []
+    cls = type(training.optimizer)
+    real = cls._adjust_rates
+
+    def spy(self, thetas, params):
+        adjusted = real(self, thetas, params)
+        used.append([float(theta.double().mean()) for theta in adjusted])
+        return adjusted
+
+    monkeypatch.setattr(cls, "_adjust_rates", spy)
+    (row,) = training.epochs(0)
+    flat = [mean for layer in used for mean in layer]
+    count = len(training.layers)
+    assert flat[-2 * count : -count] == row["rates"]["mean"]  # sampled,
+    assert flat[-count:] == pytest.approx(row["rates"]["mean"], rel=1e-6)  # then used
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("unit-mean", {}), ("adadecay", {"pooling": "module"})]
+)
+def test_theta_of_other_readings_of_a_layer(tmp_path, name, arguments):
+    study = _study(tmp_path, optimizers=[{"name": name, **arguments}], epochs=1)
+    training = prepare(study.plan.trials[0].definition, CPU)
+    (row,) = training.epochs(0)  # gradients stay: the optimizer never writes them
+    grads = [p.grad.flatten() for p in training.network.parameters()]
+    if name == "unit-mean":
+        assert row["rates"]["mean"] == pytest.approx([1.0] * 6, rel=1e-6)
+        return
+    for i in range(0, 6, 2):  # weight and bias of one module share μ and σ
+        pooled = decay_rates(torch.cat(grads[i : i + 2]), 4.0).double()
+        weight, bias = pooled.split([len(grads[i]), len(grads[i + 1])])
+        expected = [float(weight.mean()), float(bias.mean())]
+        assert row["rates"]["mean"][i : i + 2] == pytest.approx(expected, rel=1e-6)
+        alone = float(decay_rates(grads[i + 1], 4.0).double().mean())
+        assert alone != pytest.approx(expected[1], rel=1e-3)
+
+
+def test_no_theta_where_there_is_none(tmp_path):
+    study = small_study(tmp_path, "sgd", "adam", "entropy-sgd", epochs=1)
+    run(study, workers=0)
+    assert all("rates" not in row for (row,) in numbers(study).values())
+    assert study.rates().is_empty()
+
+
+def test_entropy_sgd_sees_every_example_once_an_epoch(tmp_path):
+    study = small_study(tmp_path, "entropy-sgd", "sgd", epochs=1)
+    sizes = []
+    for trial in study.plan.trials:
+        training = prepare(trial.definition, CPU)
+        seen = []
+        real = training._forward
+        training._forward = lambda x, y, real=real, seen=seen: (
+            seen.append(x.clone()),
+            real(x, y),
+        )[1]
+        list(training.epochs(0))
+        sizes.append(torch.cat(seen))
+    assert torch.equal(sizes[0], sizes[1])
+    assert len(sizes[0]) == 160
+
+
+def test_batch_norm_statistics_are_those_of_the_weights(tmp_path):
+    """Entropy-SGD leaves statistics of its walk behind; they are taken anew."""
+    study = small_study(tmp_path, "entropy-sgd", epochs=1)
+    training = prepare(study.plan.trials[0].definition, CPU)
+    list(training.epochs(0))
+    norm = training.network[2]
+    with torch.no_grad():
+        inputs = torch.cat([x for x, _ in training.train.in_order()])
+        hidden = training.network[1](training.network[0](inputs))
+    assert torch.allclose(norm.running_mean, hidden.mean(0), atol=1e-5)
+    assert norm.momentum == 0.1
+
+
+def test_holding_out_reports_both(tmp_path):
+    study = small_study(tmp_path, "sgd", holdout=0.25, epochs=2)
+    training = prepare(study.plan.trials[0].definition, CPU)
+    assert (training.train.rows, training.parts["validation"].rows) == (120, 40)
+    run(study, workers=0)
+    table = study.results()
+    for name in ("test_accuracy", "validation_accuracy", "validation_loss"):
+        assert table[name].null_count() == 0
+    assert table["validation_score"].to_list() == table["validation_accuracy"].to_list()
+    assert table["score"].to_list() == table["test_accuracy"].to_list()
+
+
+def test_fewer_examples(tmp_path):
+    study = small_study(tmp_path, "sgd", examples=48)
+    assert prepare(study.plan.trials[0].definition, CPU).train.rows == 48
+
+
+def test_divergence_is_a_result(tmp_path):
+    study = small_study(tmp_path, network="lab_own:blow_up", epochs=6)
+    outcome = run(study, workers=0)
+    assert (outcome.done, outcome.diverged, outcome.failed) == (2, 2, {})
+    table = study.results()
+    assert set(table["status"]) == {"diverged"}
+    assert table["epoch"].to_list() == [0, 1, 0, 1]
+    assert table["train_loss"].is_null().to_list() == [False, True, False, True]
+    assert run(study, workers=0).ran == 0
+
+
+def test_regression_with_own_loss_and_metric(tmp_path):
+    study = small_study(
+        tmp_path,
+        "sgd",
+        "adadecay",
+        dataset="lab_own:lines",
+        network="lab_own:line_network",
+        loss=lab_own.squared_error,
+        metric=lab_own.absolute_error,
+        larger_is_better=False,
+        epochs=5,
+    )
+    run(study, workers=0)
+    table = study.results()
+    assert set(table["score_name"]) == {"absolute_error"}
+    assert table["test_accuracy"].null_count() == len(table)
+    assert table["score"].to_list() == table["test_absolute_error"].to_list()
+    last = table.filter(table["epoch"] == 4)
+    assert last["score"].max() < 0.5 < table.filter(table["epoch"] == 0)["score"].max()
+
+
+def test_a_loss_alone_is_the_score(tmp_path):
+    study = small_study(
+        tmp_path,
+        "sgd",
+        dataset="lab_own:lines",
+        network="lab_own:line_network",
+        loss="lab_own:squared_error",
+        larger_is_better=False,
+    )
+    run(study, workers=0)
+    table = study.results()
+    assert table["score"].to_list() == table["test_loss"].to_list()
+    assert set(table["score_name"]) == {"loss"}
+
+
+def test_precisions(tmp_path):
+    rows = {}
+    for precision in ("float32", "float64", "bfloat16"):
+        study = _study(tmp_path, precision=precision, optimizers=["adadecay"])
+        training = prepare(study.plan.trials[0].definition, CPU)
+        wide = torch.float64 if precision == "float64" else torch.float32
+        assert {p.dtype for p in training.network.parameters()} == {wide}
+        assert run(study, workers=0).failed == {}
+        rows[precision] = numbers(study)[study.plan.trials[0].id][-1]["test_loss"]
+    assert rows["float32"] == pytest.approx(rows["float64"], rel=1e-3)
+    assert rows["float32"] != rows["float64"] != rows["bfloat16"]
+    assert rows["float32"] == pytest.approx(rows["bfloat16"], rel=0.2)
+
+
+def test_own_schedules_and_optimizers(tmp_path):
+    study = small_study(
+        tmp_path,
+        {
+            "name": "torch.optim:AdamW",
+            "lr": 0.01,
+            "schedule": {"name": "lab_schedule:halving"},
+        },
+        epochs=3,
+    )
+    assert [trial.label for trial in study.plan.trials] == ["AdamW"]
+    run(study, workers=0)
+    assert study.results()["lr"].to_list() == [0.01, 0.005, 0.0025]
+
+
+def test_devices():
+    assert choose_device("cpu") == CPU
+    if not torch.cuda.is_available():
+        assert choose_device("auto") == CPU
+        with pytest.raises(ValueError, match="needs a CUDA device"):
+            choose_device("cuda")
+
+
+def test_every_recorded_number_is_finite(tmp_path):
+    study = small_study(tmp_path, *EVERY_OPTIMIZER, epochs=2)
+    run(study, workers=0)
+    for rows in numbers(study).values():
+        for row in rows:
+            values = [v for k, v in row.items() if k != "rates"]
+            values += [v for part in row.get("rates", {}).values() for v in part]
+            assert all(math.isfinite(value) for value in values)
