@@ -145,13 +145,18 @@ def test_a_frozen_random_transform_warns(source):
     rows = RandomRows(SOURCES[source])
     with pytest.warns(FrozenTransformWarning, match="'augment' instead"):
         first = make_own("m:f", (rows, FORMS_OF_THREE))
-    state = torch.random.get_rng_state()
-    SOURCES[source]()  # whatever was drawn in between
-    torch.random.set_rng_state(state)
+    SOURCES[source]()  # whatever is drawn in between
+    before = _states()
     with pytest.warns(FrozenTransformWarning):
         second = make_own("m:f", (rows, FORMS_OF_THREE))
     assert first.digest == second.digest  # frozen, but the same in every process
-    assert torch.equal(torch.random.get_rng_state(), state)
+    assert _states() == before  # and nobody else's randomness was spent
+
+
+def _states():
+    numpy = np.random.get_state()  # noqa: NPY002
+    torch_state = torch.random.get_rng_state().tolist()
+    return random.getstate(), torch_state, numpy[1].tolist(), numpy[2:]
 
 
 FORMS_OF_THREE = (np.zeros((2, 3)), np.zeros(2, int))
