@@ -3,6 +3,7 @@
 #   make test    lint, types and every test
 #   make lint    ruff and mypy alone
 #   make bench   the cost of a step
+#   make dist    a wheel with the kernel, and an sdist, in dist/
 #   make lock    renew the two lock files from pyproject.toml (maintainers)
 PYTHON ?= python3
 VENV   := .venv
@@ -13,7 +14,7 @@ BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/kernels/*.cpp sr
 # Two pytest workers on two cores: one thread each for torch and its like.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench soak lock clean
+.PHONY: demo test lint bench soak dist lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adadecay demo
@@ -31,6 +32,9 @@ bench: $(VENV)/.test
 
 soak: $(VENV)/.test
 	$(PYTEST) -m soak --timeout 14400 tests
+
+dist: $(VENV)/.test
+	$(BIN)/python -m build --outdir dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
