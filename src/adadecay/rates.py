@@ -7,9 +7,18 @@ for speed and are tested against the same oracle (:mod:`adadecay.reference`).
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Statistics(NamedTuple):
+    """What θ needs to know of a layer: 0-dimensional tensors in double."""
+
+    mean: Tensor  # μ of |g|
+    deviation: Tensor  # σ of |g|; 0 where θ is to be 1
+    average: Tensor | None = None  # of θ, for unit_mean
 
 
 def decay_rates(grad: Tensor, alpha: float = 4.0) -> Tensor:
@@ -39,7 +48,11 @@ def decay_rates(grad: Tensor, alpha: float = 4.0) -> Tensor:
 
 
 def pooled_decay_rates(
-    grads: Sequence[Tensor], alpha: float, *, unit_mean: bool = False
+    grads: Sequence[Tensor],
+    alpha: float,
+    *,
+    unit_mean: bool = False,
+    given: Statistics | None = None,
 ) -> list[Tensor]:
     """Give θ for several tensors that share one layer's statistics.
 
@@ -47,6 +60,7 @@ def pooled_decay_rates(
         grads: the gradients of the layer.
         alpha: steepness α.
         unit_mean: divide θ by its mean over the layer.
+        given: the layer's statistics, where ``grads`` are only a part of it.
 
     Returns:
         One θ for each gradient, as :func:`decay_rates` gives it.
@@ -56,10 +70,31 @@ def pooled_decay_rates(
     if not filled:
         return magnitudes
     wide = accumulation_dtype(filled[0].device)
+    if given is None:
+        centred, sigma, regular = _centred(filled, wide)
+    else:
+        regular = given.deviation > 0
+        sigma = given.deviation.where(regular, 1)
+        centred = [m.to(wide) - given.mean for m in filled]
+    thetas = [2 * torch.sigmoid(c.where(regular, 0) / sigma * alpha) for c in centred]
+    if given is not None and given.average is not None:
+        thetas = [t / given.average for t in thetas]
+    elif unit_mean:
+        count = sum(t.numel() for t in thetas)
+        average = torch.stack([t.sum() for t in thetas]).sum() / count
+        thetas = [t / average for t in thetas]
+    rest = iter(thetas)
+    return [next(rest).to(rate_dtype(m.dtype)) if m.numel() else m for m in magnitudes]
+
+
+def _centred(
+    magnitudes: list[Tensor], wide: torch.dtype
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Give |g| − μ and σ, both scaled by a power of two, and whether σ is regular."""
     # Shifted by one of its own values, a constant |g| becomes exactly zero; in double
     # the differences of float32 values are exact, so near-constant layers keep θ.
-    origin = first_value(filled[0]).to(wide)
-    shifted = [m.to(wide) - origin for m in filled]
+    origin = first_value(magnitudes[0]).to(wide)
+    shifted = [m.to(wide) - origin for m in magnitudes]
     # A power of two changes no bit of the quotient, and keeps the squares from
     # underflowing; detached, because the quotient does not depend on it.
     scale = power_of_two_below(
@@ -71,17 +106,7 @@ def pooled_decay_rates(
     centred = [s - mean for s in shifted]
     variance = torch.stack([c.square().sum() for c in centred]).sum() / count
     regular = (variance > 0) & variance.isfinite()
-    sigma = variance.where(regular, 1).sqrt()
-    # The sigmoid forgives one more rounding, and in double it is slow.
-    thetas = [
-        2 * torch.sigmoid((c.where(regular, 0) / sigma * alpha).to(rate_dtype(m.dtype)))
-        for c, m in zip(centred, filled, strict=True)
-    ]
-    if unit_mean:
-        average = torch.stack([t.sum(dtype=wide) for t in thetas]).sum() / count
-        thetas = [(t / average).to(t.dtype) for t in thetas]
-    rest = iter(thetas)
-    return [next(rest) if m.numel() else m.to(rate_dtype(m.dtype)) for m in magnitudes]
+    return centred, variance.where(regular, 1).sqrt(), regular
 
 
 def accumulation_dtype(device: torch.device) -> torch.dtype:

@@ -5,20 +5,15 @@ updated in place, gradients untouched. With θ = 1 every operation on a paramete
 one that ``torch.optim.SGD(foreach=True)`` performs, so the results agree to the bit.
 """
 
-from collections.abc import Iterator
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from adadecay.paths import Adjust, Options, Scalar, loop
+from adadecay.paths.batches import Given, batches
 from adadecay.paths.foreach_rates import layer_rates
 from adadecay.paths.loop import members_by_layer
-
-# A batch of layers is at most this many elements (unless one layer is larger), which
-# bounds the temporaries: 64 MiB each in float32 on a GPU, cache-sized on a CPU.
-BATCH_ELEMENTS = {"cpu": 1 << 20}
-BATCH_ELEMENTS_ELSEWHERE = 1 << 24
 
 
 def step(
@@ -28,10 +23,11 @@ def step(
     layers: list[int],
     *,
     adjust: Adjust | None = None,
+    given: Given | None = None,
     **options: Unpack[Options],
 ) -> None:
     """Update every parameter once; :mod:`adadecay.paths` explains the arguments."""
-    for indices, uniform in _batches(params, grads, layers):
+    for indices, uniform in batches(params, grads, layers):
         update = _step_batch if uniform else loop.step
         batch_buffers = [buffers[i] for i in indices]
         update(
@@ -40,39 +36,11 @@ def step(
             batch_buffers,
             [layers[i] for i in indices],
             adjust=adjust,
+            given=given,
             **options,
         )
         for i, buffer in zip(indices, batch_buffers, strict=True):
             buffers[i] = buffer
-
-
-def _batches(
-    params: list[Tensor], grads: list[Tensor], layers: list[int]
-) -> Iterator[tuple[list[int], bool]]:
-    """Split the tensors into batches of whole layers, and say which suit foreach.
-
-    A batch holds one device and one dtype. Layers that mix them, and complex ones,
-    come as batches that are to go through the loop instead.
-    """
-    open_batches: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    sizes: dict[tuple[torch.device, torch.dtype], int] = {}
-    for members in members_by_layer(layers):
-        kinds = {(params[i].device, params[i].dtype, grads[i].dtype) for i in members}
-        device, dtype, grad_dtype = next(iter(kinds))
-        if len(kinds) > 1 or dtype.is_complex or dtype != grad_dtype:
-            yield members, False
-            continue
-        kind = device, dtype
-        size = sum(grads[i].numel() for i in members)
-        limit = BATCH_ELEMENTS.get(device.type, BATCH_ELEMENTS_ELSEWHERE)
-        if kind in open_batches and sizes[kind] + size > limit:
-            yield open_batches.pop(kind), True
-        if kind not in open_batches:
-            open_batches[kind], sizes[kind] = [], 0
-        open_batches[kind] += members
-        sizes[kind] += size
-    for indices in open_batches.values():
-        yield indices, True
 
 
 def _step_batch(
@@ -82,6 +50,7 @@ def _step_batch(
     layers: list[int],
     *,
     adjust: Adjust | None,
+    given: Given | None,
     **options: Unpack[Options],
 ) -> None:
     """Update tensors of one device and dtype."""
@@ -90,7 +59,7 @@ def _step_batch(
     directions = list(torch._foreach_neg(grads)) if options["maximize"] else grads
     owned = options["maximize"]
     if isinstance(weight_decay, Tensor) or weight_decay != 0:
-        shrinkages = _shrinkages(params, grads, layers, options, adjust)
+        shrinkages = _shrinkages(params, grads, layers, options, adjust, given)
         if options["decoupled"]:
             _add_scaled_(params, shrinkages, -(lr * weight_decay))
         elif owned:
@@ -115,10 +84,12 @@ def _shrinkages(
     layers: list[int],
     options: Options,
     adjust: Adjust | None,
+    given: Given | None,
 ) -> list[Tensor]:
     """Give θ·w for every tensor."""
     members = members_by_layer(layers)
-    thetas = layer_rates(grads, members, options["alpha"], options["unit_mean"])
+    rows = None if given is None else [given[layers[layer[0]]] for layer in members]
+    thetas = layer_rates(grads, members, options["alpha"], options["unit_mean"], rows)
     if adjust is not None:
         for layer in members:
             adjusted = adjust([thetas[i] for i in layer], [params[i] for i in layer])

@@ -5,13 +5,14 @@ updated in place, gradients untouched. With θ = 1 every operation is the one th
 ``torch.optim.SGD`` performs, so that the results agree to the bit.
 """
 
+from collections.abc import Mapping
 from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from adadecay.paths import Adjust, Options, Scalar
-from adadecay.rates import pooled_decay_rates
+from adadecay.rates import Statistics, pooled_decay_rates
 
 
 def step(
@@ -21,6 +22,7 @@ def step(
     layers: list[int],
     *,
     adjust: Adjust | None = None,
+    given: Mapping[int, Statistics] | None = None,
     **options: Unpack[Options],
 ) -> None:
     """Update every parameter once; :mod:`adadecay.paths` explains the arguments."""
@@ -34,6 +36,7 @@ def step(
                 [grads[i] for i in members],
                 options,
                 adjust,
+                None if given is None else given[layers[members[0]]],
             )
             if decays
             else None
@@ -62,9 +65,12 @@ def _shrinkages(
     grads: list[Tensor],
     options: Options,
     adjust: Adjust | None,
+    given: Statistics | None,
 ) -> list[Tensor]:
     """Give θ·w for the tensors of one layer."""
-    thetas = pooled_decay_rates(grads, options["alpha"], unit_mean=options["unit_mean"])
+    thetas = pooled_decay_rates(
+        grads, options["alpha"], unit_mean=options["unit_mean"], given=given
+    )
     if adjust is not None:
         thetas = adjust(thetas, params)
     # With differentiable=True autograd keeps w, and w is about to change in place.
