@@ -2,7 +2,17 @@
 
 import typer
 
-from adadecay.commands import bench, data, demo, info, plan, results, run, status
+from adadecay.commands import (
+    bench,
+    data,
+    demo,
+    info,
+    plan,
+    report,
+    results,
+    run,
+    status,
+)
 from adadecay.commands.list import list_
 
 app = typer.Typer(
@@ -25,3 +35,4 @@ app.command("list")(list_)
 for command in (plan.plan, run.run, status.status, results.results, info.info):
     app.command()(command)
 app.command()(demo.demo)
+app.command()(report.report)

@@ -7,33 +7,57 @@
 from pathlib import Path
 from typing import Any
 
-from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.analysis import Analysis, analyse
 from adadecay.lab.stats.evidence import gather
 
-__all__ = ["figures", "write"]
+__all__ = ["figures", "write", "write_analysis"]
 
 
-def write(study: Any, path: str | Path, *, renew: int | None = None) -> Path:
+def write(study: Any, path: str | Path) -> Path:
     """Write the report of a study as one HTML file that needs nothing else.
 
     Args:
         study: a ``Study``, or a polars table with the columns of ``Study.results()``.
         path: the file; its folder is made when missing.
-        renew: seconds after which an open page loads itself again; None for never.
 
     Returns:
         The file.
+
+    Example:
+        >>> import tempfile
+        >>> import polars
+        >>> from adadecay.lab import report
+        >>> rows = {
+        ...     "trial": ["a", "b"], "dataset": "d", "network": "n", "number": 0,
+        ...     "optimizer": ["sgd", "adadecay"], "epoch": 0, "epochs": 1,
+        ...     "score": [90.0, 91.0], "status": "done",
+        ... }
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report.write(polars.DataFrame(rows), f"{folder}/page.html").name
+        'page.html'
+    """
+    return write_analysis(analyse(gather(study)), Path(path))
+
+
+def write_analysis(
+    analysis: Analysis, path: Path, *, renew: float | None = None
+) -> Path:
+    """Write the report of an analysis; see :func:`write`.
+
+    Args:
+        analysis: of a study.
+        path: the file.
+        renew: seconds after which an open page loads itself again; None for never.
     """
     from adadecay.lab.report.page import render
 
-    target = Path(path)
-    text = render(analyse(gather(study)), renew=renew)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    text = render(analysis, renew=renew)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # A browser that reloads while we write must never see half a page.
-    part = target.with_name(target.name + ".new")
+    part = path.with_name(path.name + ".new")
     part.write_text(text, "utf-8")
-    part.replace(target)
-    return target
+    part.replace(path)
+    return path
 
 
 def figures(study: Any) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Card:
     ours: bool = False
 
 
-def render(analysis: Analysis, *, renew: int | None = None) -> str:
+def render(analysis: Analysis, *, renew: float | None = None) -> str:
     """Return the page of an analysis.
 
     Args:

@@ -15,7 +15,7 @@ from adadecay.lab.report.wording import plural
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import shortened_in
 
-__all__ = ["Remark", "remarks"]
+__all__ = ["Remark", "counts", "is_finished", "load_coverage", "remarks"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,17 @@ def counts(analysis: Analysis) -> dict[str, int]:
     return {**found, "planned": max(started, planned or 0)}
 
 
-def _unfinished(analysis: Analysis) -> Remark | None:
+def is_finished(analysis: Analysis) -> bool:
+    """Return whether every planned trial has ended, well or not."""
     have = counts(analysis)
     ended = have["done"] + have["diverged"] + have["failed"]
-    if ended >= have["planned"] and have["planned"]:
+    return have["planned"] > 0 and ended >= have["planned"]
+
+
+def _unfinished(analysis: Analysis) -> Remark | None:
+    if is_finished(analysis):
         return None
+    have = counts(analysis)
     text = (
         f"{have['done']:,} of {plural(have['planned'], 'trial')} are finished. Only "
         "they count; numbers, intervals and verdicts will change."

@@ -15,7 +15,14 @@ from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import Pair, is_plain, standard
 from adadecay.lab.stats.verdicts import Verdict
 
-__all__ = ["CLAIMS", "CLAIM_RULES", "THETA_MARGIN", "Claim", "combine"]
+__all__ = [
+    "CLAIMS",
+    "CLAIM_RULES",
+    "THETA_MARGIN",
+    "Claim",
+    "cells_of_the_paper",
+    "combine",
+]
 
 Select = Callable[[Sequence[Arm]], list[Pair]]
 THETA_MARGIN: Final = 0.05
@@ -53,7 +60,7 @@ class Claim:
     held_out: bool = False
 
 
-def _cells(arms: Sequence[Arm]) -> dict[tuple[str, str], list[Arm]]:
+def cells_of_the_paper(arms: Sequence[Arm]) -> dict[tuple[str, str], list[Arm]]:
     """Return the arms of each cell of the paper that is here, in the paper's order."""
     found: dict[tuple[str, str], list[Arm]] = {
         (dataset, network): []
@@ -77,7 +84,7 @@ def _gap(cell: tuple[str, str], other: str) -> float | None:
 def _against(*others: str) -> Select:
     def select(arms: Sequence[Arm]) -> list[Pair]:
         pairs = []
-        for cell, inside in _cells(arms).items():
+        for cell, inside in cells_of_the_paper(arms).items():
             ours = standard(inside, "adadecay")
             for name in others:
                 other = standard(inside, name)
@@ -94,7 +101,7 @@ def _values(arms: Sequence[Arm], name: str) -> list[float]:
 
 def _at_every_decay(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
-    for cell, inside in _cells(arms).items():
+    for cell, inside in cells_of_the_paper(arms).items():
         values = _values([arm for arm in inside if arm.name == "sgd"], "weight_decay")
         for value in values if len(values) > 1 else []:
             ours = standard(inside, "adadecay", weight_decay=value)
@@ -107,7 +114,7 @@ def _at_every_decay(arms: Sequence[Arm]) -> list[Pair]:
 
 def _at_every_dropout(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
-    for cell, inside in _cells(arms).items():
+    for cell, inside in cells_of_the_paper(arms).items():
         values = sorted({arm.dropout or 0.0 for arm in inside})
         for value in values if len(values) > 1 else []:
             ours = standard(inside, "adadecay", dropout=value)
@@ -121,7 +128,7 @@ def _at_every_dropout(arms: Sequence[Arm]) -> list[Pair]:
 def _alphas(first: float, *others: float) -> Select:
     def select(arms: Sequence[Arm]) -> list[Pair]:
         pairs = []
-        for cell, inside in _cells(arms).items():
+        for cell, inside in cells_of_the_paper(arms).items():
             ours = standard(inside, "adadecay", alpha=first)
             for value in others:
                 other = standard(inside, "adadecay", alpha=value)
@@ -141,7 +148,7 @@ def _alphas(first: float, *others: float) -> Select:
 
 def _against_schedules(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
-    for inside in _cells(arms).values():
+    for inside in cells_of_the_paper(arms).values():
         ours = standard(inside, "sgd", schedule="sigmoid")
         for name in ("constant", "exponential", "staircase"):
             other = standard(inside, "sgd", schedule=name)
@@ -152,7 +159,7 @@ def _against_schedules(arms: Sequence[Arm]) -> list[Pair]:
 
 def _against_matched(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
-    for cell, inside in _cells(arms).items():
+    for cell, inside in cells_of_the_paper(arms).items():
         ours = standard(inside, "adadecay")
         for other in inside:
             if ours is not None and other.name == "matched" and is_plain(other):
@@ -162,7 +169,7 @@ def _against_matched(arms: Sequence[Arm]) -> list[Pair]:
 
 def _tuned(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
-    for cell, inside in _cells(arms).items():
+    for cell, inside in cells_of_the_paper(arms).items():
         best = []
         for name in ("adadecay", "sgd"):
             tried = [

@@ -1,0 +1,113 @@
+"""``adadecay report STUDY``: the page of a study, and what goes into a paper."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adadecay.commands.options import on_study, stop
+
+if TYPE_CHECKING:
+    from adadecay.lab.stats.analysis import Analysis
+    from adadecay.lab.study import Study
+
+__all__ = ["report"]
+
+
+@on_study
+def report(
+    study: "Study",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The page. Default: reports/STUDY.html in the results folder.",
+            show_default=False,
+        ),
+    ] = None,
+    tex: Annotated[bool, typer.Option("--tex", help="Also LaTeX tables.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Also CSV tables.")] = False,
+    png: Annotated[bool, typer.Option("--png", help="Also figures as PNG.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Also figures as SVG.")] = False,
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also figures as PDF.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Renew the page while the study runs.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=1, help="Seconds between renewals, with --watch.")
+    ] = 15.0,
+    trim: Annotated[
+        float, typer.Option(min=0, max=0.45, help="Share cut from each tail.")
+    ] = 0.1,
+) -> None:
+    """Write the report of a study: one HTML file that works offline."""
+    path = output or page_path(study)
+    if path.suffix.lower() not in (".html", ".htm"):
+        stop(f"--output {path}: must end in .html.", 2)
+    analysis = _write_page(study, path, trim, renew=every if watch else None)
+    typer.echo(f"{study.name}: {_headline(analysis)}")
+    typer.echo(f"Report: {path}")
+    formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
+    _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
+    if watch:
+        _keep_watching(study, path, trim, every)
+
+
+def page_path(study: "Study") -> Path:
+    """Return where the page of a study goes unless told otherwise."""
+    return study.folder / "reports" / f"{study.name}.html"
+
+
+def _headline(analysis: "Analysis") -> str:
+    from adadecay.lab.report.wording import Numbers, headline
+
+    return headline(analysis, Numbers.fitting(analysis))
+
+
+def _write_page(
+    study: "Study", path: Path, trim: float, *, renew: float | None
+) -> "Analysis":
+    from adadecay.lab.report import write_analysis
+    from adadecay.lab.stats.analysis import analyse
+    from adadecay.lab.stats.evidence import gather
+
+    analysis = analyse(gather(study), trim=trim)
+    try:
+        write_analysis(analysis, path, renew=renew)
+    except OSError as error:
+        stop(f"{path} cannot be written: {error.strerror}.", 1)
+    return analysis
+
+
+def _export(
+    analysis: "Analysis", folder: Path, *, tex: bool, csv: bool, formats: list[str]
+) -> None:
+    from adadecay.lab.report.export import write_csv, write_images, write_tex
+
+    files = []
+    if csv:
+        files += write_csv(analysis, folder)
+    if tex:
+        files += write_tex(analysis, folder)
+    if formats:
+        files += write_images(analysis, folder, formats)
+    if files:
+        typer.echo(f"{len(files)} files in {folder}")
+
+
+def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:
+    from adadecay.lab.report.remarks import is_finished
+
+    typer.echo(f"Renewing every {every:g} s until the study is finished; Ctrl-C stops.")
+    try:
+        while True:
+            time.sleep(every)
+            analysis = _write_page(study, path, trim, renew=every)
+            if is_finished(analysis):
+                break
+    except KeyboardInterrupt:
+        pass
+    analysis = _write_page(study, path, trim, renew=None)
+    typer.echo(f"{study.name}: {_headline(analysis)}")
