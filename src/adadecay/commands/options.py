@@ -68,6 +68,7 @@ def stop(message: object, status: int) -> NoReturn:
 def one_sentence() -> Iterator[None]:
     """Turn what the lab refuses into a sentence and an exit status."""
     from adadecay.lab.datasets import DatasetError
+    from adadecay.lab.engines import EngineError
     from adadecay.lab.files import StoreError
     from adadecay.lab.spec_file import SpecError
 
@@ -75,7 +76,7 @@ def one_sentence() -> Iterator[None]:
         yield
     except SpecError as error:
         stop(error, 2)
-    except StoreError as error:
+    except (StoreError, EngineError) as error:
         stop(error, error.status)
     except DatasetError as error:
         stop(error, 1)

@@ -34,6 +34,16 @@ def run(
     checkpoint_seconds: Annotated[
         float, typer.Option(min=0, help="Least time between a trial's checkpoints.")
     ] = 60.0,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: a cluster (docs/scaling.md).")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Ray cluster: HOST:PORT or auto. Default: a Ray of our own, here.",
+            show_default=False,
+        ),
+    ] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of a live view.")
     ] = False,
@@ -47,6 +57,8 @@ def run(
         device=device,
         threads=threads,
         checkpoint_seconds=checkpoint_seconds,
+        engine=engine,
+        address=address,
         plain=plain,
     )
     raise typer.Exit(exit_status(outcome))
@@ -59,6 +71,8 @@ def run_study(
     device: str | None = None,
     threads: int | None = None,
     checkpoint_seconds: float = 60.0,
+    engine: str = "local",
+    address: str | None = None,
     plain: bool = False,
 ) -> "Outcome":
     """Run a study with progress, and say how it ended."""
@@ -73,13 +87,13 @@ def run_study(
         threads=threads or study.spec.threads,
         checkpoint_seconds=checkpoint_seconds,
     )
-    engine = make_engine(study, workers, settings)
+    place = make_engine(study, workers, settings, engine, address=address)
     typer.echo(
         f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
     )
     try:
-        with watching(study, engine.workers, plain=plain) as watch:
-            outcome = run_lab(study, engine=engine, watch=watch)
+        with watching(study, place.workers, plain=plain) as watch:
+            outcome = run_lab(study, engine=place, watch=watch)
     except KeyboardInterrupt:
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None

@@ -9,7 +9,7 @@ import ast
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ from typing import Any
 
 from adadecay.lab.provenance import version
 
-__all__ = ["LIVE", "is_own", "name_of", "source_digest"]
+__all__ = ["LIVE", "is_own", "name_of", "source_digest", "source_files"]
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
 PACKAGE = __name__.partition(".")[0]
@@ -106,23 +106,62 @@ def _sources(module: str, found: ModuleSpec) -> list[str]:
     """
     top = module.partition(".")[0]
     root = _root(module, found)
-    follow = root.name not in INSTALLED and top != PACKAGE
+    follow = _follows(top, root)
     sources: dict[str, str] = {"": "" if follow else str(version(top))}
-    waiting = [module]
+    for name, file, tree in _walk([module], root, follow=follow):
+        if tree is None:
+            sources[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        else:
+            sources[name] = ast.unparse(tree)
+    return [f"{name}\n{sources[name]}" for name in sorted(sources)]
+
+
+def _follows(top: str, root: Path) -> bool:
+    return root.name not in INSTALLED and top != PACKAGE
+
+
+def _walk(
+    waiting: list[str], root: Path, *, follow: bool
+) -> Iterator[tuple[str, Path, ast.Module | None]]:
+    """Give modules and, if asked, those beside them that they import."""
+    seen: set[str] = set()
     while waiting:
         name = waiting.pop()
         spec = _find(name, [str(root)])
-        if name in sources or spec is None or spec.origin is None:
+        if name in seen or spec is None or spec.origin is None:
             continue
+        seen.add(name)
         file = Path(spec.origin)
         if file.suffix != ".py":
-            sources[name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            yield name, file, None
             continue
         tree = ast.parse(file.read_bytes(), filename=str(file))
-        sources[name] = ast.unparse(tree)
+        yield name, file, tree
         if follow:
             waiting += _imports(tree, name, package=file.name == "__init__.py")
-    return [f"{name}\n{sources[name]}" for name in sorted(sources)]
+
+
+def source_files(name: str) -> dict[Path, Path]:
+    """Return the files that ``"package.module:function"`` needs on another machine.
+
+    Args:
+        name: module and attribute, as for :func:`source_digest`.
+
+    Returns:
+        Each file by its place below the folder that it is imported from; none for
+        what is installed, which is installed there as well.
+    """
+    module = name.partition(":")[0]
+    found = _find(module, [*sys.path, str(Path.cwd())])
+    if found is None or found.origin is None:
+        return {}
+    root = _root(module, found)
+    if not _follows(module.partition(".")[0], root):
+        return {}
+    parts = module.split(".")
+    above = [".".join(parts[: n + 1]) for n in range(len(parts))]
+    files = [file for _, file, _ in _walk(above, root, follow=True)]
+    return {file.relative_to(root): file for file in files}
 
 
 def _root(module: str, found: ModuleSpec) -> Path:

@@ -27,7 +27,7 @@ from adadecay.lab.registry import Registry
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.sources import is_own, name_of
 
-__all__ = ["CellSpec", "Named", "OptimizerSpec", "StudySpec"]
+__all__ = ["CellSpec", "Named", "OptimizerSpec", "Resources", "StudySpec"]
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
 OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
@@ -160,6 +160,26 @@ class CellSpec(BaseModel):
     _networks = field_validator("network")(_all_listed(NETWORKS))
 
 
+class Resources(BaseModel):
+    """What one trial takes of a cluster's node; it defines no result.
+
+    Args:
+        cpus: CPUs; by default as many as it has threads.
+        gpus: GPUs, or a share of one; by default one where there are any.
+    """
+
+    model_config = FROZEN
+    cpus: float | None = Field(default=None, gt=0)
+    gpus: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("cpus")
+    @classmethod
+    def _whole(cls, value: float | None) -> float | None:
+        if value is not None and value > 1 and value % 1:
+            raise ValueError("must be a whole number where it is above 1")
+        return value
+
+
 Path = Annotated[str | None, BeforeValidator(_as_path)]
 
 
@@ -180,6 +200,7 @@ class StudySpec(BaseModel):
         device: where to train; ``auto`` takes CUDA where there is one.
         precision: of weights and data; ``bfloat16`` is torch's autocast.
         threads: torch threads in each worker.
+        resources: CPUs and GPUs of a trial on a cluster.
         holdout: share of the training set that is kept back for validation.
         examples: use only this many training examples.
         loss: a user's ``function(outputs, targets)`` instead of cross-entropy.
@@ -205,6 +226,7 @@ class StudySpec(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
     threads: int = Field(default=1, ge=1)
+    resources: Resources = Resources()
     holdout: float = Field(default=0.0, ge=0.0, lt=1.0)
     examples: int | None = Field(default=None, ge=1)
     loss: Path = None

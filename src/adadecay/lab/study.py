@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Study", "default_results", "run"]
 
 CELL_KEYS = ("dataset", "network", "deep")
+ENGINES = ("local", "ray")
 
 
 def default_results() -> Path:
@@ -146,7 +147,8 @@ def run(
     checkpoint_seconds: float = 60.0,
     attempts: int = ATTEMPTS,
     watch: Callable[[Event], None] | None = None,
-    engine: Engine | None = None,
+    engine: Engine | Literal["local", "ray"] = "local",
+    address: str | None = None,
 ) -> Outcome:
     """Run what is left of a study; running it again goes on where it was.
 
@@ -159,7 +161,10 @@ def run(
         checkpoint_seconds: the least time between two checkpoints of a trial.
         attempts: how often a trial whose worker dies is tried.
         watch: called with every event, after it was written.
-        engine: where trials run, instead of processes on this machine.
+        engine: where trials run: ``local``, processes on this machine; ``ray``, a
+            cluster; or an engine that was made before.
+        address: of the Ray cluster; ``auto`` is the one this machine belongs to. None
+            starts a Ray of our own.
 
     Returns:
         How it ended; ``study.results()`` has the numbers.
@@ -175,13 +180,13 @@ def run(
         ...     run(study, workers=0).done
         1
     """
-    if engine is None:
+    if isinstance(engine, str):
         settings = Settings(
             device=device or study.spec.device,
             threads=threads or study.spec.threads,
             checkpoint_seconds=checkpoint_seconds,
         )
-        engine = make_engine(study, workers, settings)
+        engine = make_engine(study, workers, settings, engine, address=address)
     watch = watch or (lambda event: None)
     fetch_data(study)
     return drive(study.plan, study.folder, engine, attempts=attempts, watch=watch)
@@ -196,8 +201,21 @@ def fetch_data(study: Study) -> None:
             datasets.load(name)
 
 
-def make_engine(study: Study, workers: int | None, settings: Settings) -> Engine:
-    """Choose the engine: processes on this machine, or this process itself."""
+def make_engine(
+    study: Study,
+    workers: int | None,
+    settings: Settings,
+    engine: str = "local",
+    *,
+    address: str | None = None,
+) -> Engine:
+    """Choose the engine: processes on this machine, this process itself, or Ray."""
+    if engine not in ENGINES:
+        raise SpecError(f"engine {engine!r} is none of {', '.join(ENGINES)}.")
+    if engine == "ray":
+        return _make_cluster_engine(study, workers, settings, address)
+    if address is not None:
+        raise SpecError(f"address {address!r} has no meaning without engine ray.")
     from adadecay.lab.engines.inline import InlineEngine
     from adadecay.lab.engines.local import LocalEngine, default_workers
 
@@ -212,3 +230,21 @@ def make_engine(study: Study, workers: int | None, settings: Settings) -> Engine
     if workers == 0:
         return InlineEngine(settings)
     return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)
+
+
+def _make_cluster_engine(
+    study: Study, workers: int | None, settings: Settings, address: str | None
+) -> Engine:
+    from adadecay.lab.engines.cluster import ClusterEngine, Need
+
+    if workers == 0:
+        raise SpecError("workers = 0 runs trials in this process, not on engine ray.")
+    parts = [part for t in study.plan.unique for part in t.definition.values()]
+    resources = study.spec.resources
+    return ClusterEngine(
+        settings,
+        address=address,
+        workers=workers,
+        need=Need(resources.cpus, resources.gpus),
+        names={p["name"] for p in parts if isinstance(p, dict) and "source" in p},
+    )

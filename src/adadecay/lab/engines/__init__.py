@@ -15,6 +15,7 @@ from adadecay.lab.plan import Trial
 
 __all__ = [
     "Engine",
+    "EngineError",
     "EpochDone",
     "Event",
     "Failed",
@@ -25,6 +26,20 @@ __all__ = [
     "Started",
     "Stopped",
 ]
+
+
+class EngineError(RuntimeError):
+    """An engine cannot be used, or no longer; the message says what to do.
+
+    Args:
+        message: what is wrong, where, and what would be right.
+        status: exit status for the command line: 2 for wrong input, 1 for something
+            that broke while a study ran.
+    """
+
+    def __init__(self, message: str, *, status: int = 2) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,232 @@
+"""The cluster engine: trials as tasks of Ray, on any number of machines.
+
+In: jobs. Out: the same events as every engine. Each trial is one task that streams
+messages back, so workers need no shared disk and the driver stays the only writer. A
+bounded number of tasks is in flight; each may be a few messages ahead of the driver and
+no more. Ray never repeats a task by itself: what is lost is reported, and the driver
+gives it out again with the last checkpoint that it has written.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adadecay.lab.engines import ENDS, Event, Failed, Job, Lost, Settings, Started
+from adadecay.lab.engines.cluster.connection import (
+    HeadWatch,
+    Need,
+    choose_need,
+    connect,
+    count_slots,
+    import_ray,
+    require_a_place,
+)
+from adadecay.lab.engines.cluster.messages import Message
+from adadecay.lab.engines.cluster.parcels import pack_dataset
+
+__all__ = ["ClusterEngine", "Need"]
+
+POLL: Final = 0.5  # seconds between looks at whether to stop
+AHEAD: Final = 4  # messages that a task may be ahead of the driver, then it waits
+RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
+
+
+@dataclass
+class Flight:
+    """A task under way.
+
+    Args:
+        trial: id of its trial.
+        slot: number that stands for its worker.
+        begun: whether it has begun, or still waits for a place.
+    """
+
+    trial: str
+    slot: int
+    begun: bool = False
+
+
+class ClusterEngine:
+    """Runs trials as Ray tasks; connects when it is made, lets go when it is done.
+
+    Args:
+        settings: device, threads and how often to save.
+        address: of a running cluster, ``auto`` for the one this machine belongs to;
+            None starts a Ray on loopback and stops it afterwards.
+        workers: most trials at a time; by default as many as the nodes have room for,
+            counted anew while nodes come and go.
+        need: CPUs and GPUs of a trial, where the study says it.
+        names: a user's own ``"module:function"`` in the study, whose modules are sent.
+
+    Raises:
+        EngineError: Ray is not installed, the cluster cannot be reached, or no node
+            has what a trial needs.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        address: str | None = None,
+        workers: int | None = None,
+        need: Need | None = None,
+        names: Iterable[str] = (),
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}.")
+        self.settings = settings
+        self._ray = ray = import_ray()
+        self._wanted = workers
+        link = connect(ray, address, settings, workers, need or Need(), names)
+        try:
+            self.need = choose_need(ray, need or Need(), settings)
+            if workers is None:
+                require_a_place(ray, self.need)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        self._head = HeadWatch(link.head)
+        self._flights: dict[Any, Flight] = {}
+        self._parcels: dict[str, Any] = {}
+        self._stopping = self._told = False
+        self._counted = -RECOUNT
+        self._limit = 0
+        self.workers = workers or count_slots(ray, self.need)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make the task, and the bell that tells all of them to stop."""
+        from adadecay.lab.engines.cluster.task import Bell, run_job
+
+        ray = self._ray
+        self._task = ray.remote(
+            num_returns="streaming",
+            num_cpus=self.need.cpus,
+            num_gpus=self.need.gpus,
+            max_retries=0,  # the driver decides, and it has the checkpoint
+            scheduling_strategy="SPREAD",
+            _generator_backpressure_num_objects=AHEAD,
+        )(run_job)
+        bells = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Bell)
+        self._bell = bells.remote()
+        self._rung = self._bell.rung.remote()
+
+    def stop(self) -> None:
+        """Put every trial down after the epoch in flight."""
+        self._stopping = True  # the loop rings the bell: a signal handler may not
+
+    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        """Run jobs until there are none left."""
+        try:
+            while True:
+                self._hand_out(next_job)
+                if not self._flights:
+                    return
+                self._pass_on_stop()
+                for stream in self._ready():
+                    yield from self._receive(stream)
+        finally:
+            self._flights.clear()
+            self._link.close()
+
+    def _hand_out(self, next_job: Callable[[], Job | None]) -> None:
+        while not self._stopping and len(self._flights) < self._most():
+            job = next_job()
+            if job is None:
+                return
+            taken = {flight.slot for flight in self._flights.values()}
+            slot = next(n for n in range(len(taken) + 1) if n not in taken)
+            stream = self._task.options(name=f"trial {job.trial.id}").remote(
+                job, self.settings, slot, self._parcel(job), [self._rung]
+            )
+            self._flights[stream] = Flight(job.trial.id, slot)
+
+    def _most(self) -> int:
+        """How many tasks may be in flight: those that run, and some that wait.
+
+        Those that wait take a place the moment it is free, and show an autoscaler that
+        there is more to do.
+        """
+        if self._wanted is not None:
+            return self._wanted
+        if time.monotonic() - self._counted >= RECOUNT:
+            self._counted = time.monotonic()
+            self.workers = slots = count_slots(self._ray, self.need)
+            self._limit = slots + max(2, slots // 4)
+        return self._limit
+
+    def _parcel(self, job: Job) -> dict[str, Any]:
+        """Return the data of a job for nodes that lack it; made once for each set."""
+        dataset = job.trial.definition["dataset"]
+        if self._link.owned or dataset is None:
+            return {}
+        name = dataset["name"]
+        if name not in self._parcels:
+            packed = pack_dataset(name)
+            self._parcels[name] = None if packed is None else self._ray.put(packed)
+        return {} if self._parcels[name] is None else {name: self._parcels[name]}
+
+    def _ready(self) -> list[Any]:
+        """Wait until a task has said something; return all that have."""
+        streams = list(self._flights)
+        ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
+        if not ready:
+            self._head.check()
+            ready, _ = self._ray.wait(streams, num_returns=1, timeout=POLL)
+        return list(ready)
+
+    def _receive(self, stream: Any) -> Iterator[Event]:
+        """Give the events of a task's next message."""
+        flight = self._flights[stream]
+        for event in self._next_events(stream, flight):
+            if isinstance(event, Started):
+                flight.begun = True
+            if isinstance(event, ENDS):
+                del self._flights[stream]
+            yield event
+
+    def _next_events(self, stream: Any, flight: Flight) -> list[Event]:
+        errors = self._ray.exceptions
+        try:
+            message: Message = self._ray.get(next(stream))
+        except StopIteration:
+            return [Lost(flight.trial, "its worker ended without a result")]
+        except errors.RayTaskError as error:  # not the trial's code: that is an event
+            first = str(error.cause or error).strip().splitlines()[0]
+            return [
+                Failed(flight.trial, f"{type(error).__name__}: {first}", str(error))
+            ]
+        except errors.RuntimeEnvSetupError as error:
+            return [Failed(flight.trial, f"no worker could be set up: {error}")]
+        except errors.RayError as error:
+            return [Lost(flight.trial, cause_of_loss(error))]
+        return message.events()
+
+    def _pass_on_stop(self) -> None:
+        """Ring the bell once, and withdraw what has not begun."""
+        if not self._stopping or self._told:
+            return
+        self._told = True
+        self._bell.ring.remote()
+        waiting = [stream for stream, f in self._flights.items() if not f.begun]
+        for stream in waiting:
+            self._ray.cancel(stream)
+            del self._flights[stream]
+
+
+def cause_of_loss(error: Exception) -> str:
+    """Say in a few words what Ray says in a paragraph."""
+    text = str(error).strip() or type(error).__name__
+    match type(error).__name__:
+        case "WorkerCrashedError":
+            return "the worker died: killed from outside, or of a fault"
+        case "NodeDiedError":
+            _, _, address = text.partition("Node IP: ")
+            where = f" ({address.split(',')[0]})" if address else ""
+            return f"the node that it ran on is gone{where}"
+        case "OutOfMemoryError":
+            return "out of memory: its node ran short, and Ray ended the worker"
+        case name:
+            return f"{name}: {text.splitlines()[0]}"
