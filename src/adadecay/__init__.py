@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from adadecay.groups import param_groups
     from adadecay.layers import by_module
     from adadecay.optimizer import AdaDecay
     from adadecay.rates import decay_rates
+    from adadecay.wrap import adaptive_decay
 
 _HOMES = {
     "AdaDecay": "adadecay.optimizer",
+    "adaptive_decay": "adadecay.wrap",
     "by_module": "adadecay.layers",
     "decay_rates": "adadecay.rates",
+    "param_groups": "adadecay.groups",
 }
 
-__all__ = ["AdaDecay", "__version__", "by_module", "decay_rates"]
+__all__ = [
+    "AdaDecay",
+    "__version__",
+    "adaptive_decay",
+    "by_module",
+    "decay_rates",
+    "param_groups",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -25,7 +25,7 @@ def check_settings(group: dict[str, Any]) -> None:
         _check_number(name, label, value, lowest=0.0)
     _check_number("momentum", "momentum value", group["momentum"], lowest=0.0)
     _check_number("dampening", "dampening value", group["dampening"])
-    _check_number("alpha", "alpha", group["alpha"])
+    check_alpha(group["alpha"])
     if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
         raise ValueError(
             "Nesterov momentum requires a momentum and zero dampening, but momentum="
@@ -40,6 +40,11 @@ def check_settings(group: dict[str, Any]) -> None:
         raise RuntimeError(
             f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
         )
+
+
+def check_alpha(alpha: object) -> None:
+    """Refuse a steepness that is not a finite number."""
+    _check_number("alpha", "alpha", alpha)
 
 
 def _check_number(

@@ -1,0 +1,267 @@
+"""Adaptive weight decay for any other torch optimizer.
+
+In: an optimizer whose groups have a ``weight_decay``. Out: the same object, whose
+``step`` takes that coefficient as λ of the adaptive decay, and hides it from the rule
+that it wraps. The object keeps its state, groups, hooks and class (a subclass of it is
+put in its place), so that schedulers, scalers, trainers and checkpoints notice nothing.
+
+One step is: hooks → closure → θ from the gradients → decay → the wrapped rule with
+``weight_decay`` 0 → everything put back → hooks, also when the rule raises.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from adadecay import sharding
+from adadecay.adaptation import Adaptation, Group, rates_of
+from adadecay.layers import LayerOf, layer_indices
+from adadecay.optimizer import AdaDecay
+from adadecay.paths.loop import add_scaled, host_scalar
+from adadecay.settings import check_alpha
+
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
+
+
+def adaptive_decay(
+    optimizer: AnyOptimizer,
+    alpha: float = 4.0,
+    *,
+    decoupled: bool = True,
+    unit_mean: bool = False,
+    layer_of: LayerOf | None = None,
+) -> AnyOptimizer:
+    r"""Give any optimizer adaptive decay: every weight decays at its own rate θ.
+
+    The ``weight_decay`` of its parameter groups becomes λ, and stays where it is, for
+    schedulers and checkpoints. Decoupled, as in AdamW, each step is
+
+    .. math::
+        w \leftarrow (1 - \eta \lambda \theta)\, w, \quad \text{then the optimizer's
+        own step on } g;
+
+    coupled, as in Adam, the optimizer sees :math:`g + \lambda \theta \odot w`. With
+    ``alpha=0`` decoupled AdamW is AdamW and coupled Adam is Adam.
+
+    Args:
+        optimizer: any torch optimizer whose groups have a ``weight_decay``; it is
+            changed in place.
+        alpha: steepness α of the sigmoid.
+        decoupled: shrink the weights apart from the optimizer's step.
+        unit_mean: divide θ by its mean over the layer.
+        layer_of: from parameter name to layer name, to pool statistics; needs named
+            parameters.
+
+    Returns:
+        The same object. Its method ``remove()`` undoes this.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = adaptive_decay(torch.optim.AdamW(model.parameters()))
+        >>> model(torch.ones(3, 4)).square().mean().backward()
+        >>> optimizer.step()
+    """
+    _refuse_unsuitable(optimizer)
+    check_alpha(alpha)
+    for group in optimizer.param_groups:
+        layer_indices(len(group["params"]), group.get("param_names"), layer_of)
+    sharding.refuse_flattened(optimizer.param_groups)
+    with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
+        adapted = cast(Any, optimizer)
+        adapted._adaptation = Adaptation(alpha, decoupled, unit_mean, layer_of)
+    return optimizer
+
+
+def _refuse_unsuitable(optimizer: object) -> None:
+    """Refuse, in one sentence, what has no decay to take over or no step to enter."""
+    name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"adaptive_decay needs a torch.optim.Optimizer, but it was given a {name}"
+        )
+    if hasattr(optimizer, "_adaptation") or isinstance(optimizer, AdaDecay):
+        raise ValueError(
+            f"this {name} has adaptive decay already: call its remove() first, or "
+            "leave it as it is"
+        )
+    if not getattr(type(optimizer).step, "hooked", False):
+        raise TypeError(
+            f"{name} only stands in front of another optimizer: give adaptive_decay "
+            "that one, before it is wrapped"
+        )
+    if not all("weight_decay" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} has a parameter group without weight_decay, so there is no λ for "
+            "the adaptive decay to take over"
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError(
+            f"adaptive_decay does not support {name}(differentiable=True): autograd "
+            "can not pass through the decay"
+        )
+
+
+@contextmanager
+def _class_of(optimizer: Optimizer, kind: type[Optimizer]) -> Iterator[None]:
+    """Change an optimizer's class, below the wrapper that a scheduler put on ``step``.
+
+    A learning-rate scheduler stores a function on the instance, which remembers the
+    class's step and notes that it was called; here it is taken off and put on again.
+    """
+    own = optimizer.__dict__.get("step")
+    if own is not None and not hasattr(own, "_wrapped_by_lr_sched"):
+        raise ValueError(
+            f"the step of this {type(optimizer).__name__} was replaced by {own!r}, "
+            "which would bypass the decay: change the decay first, then replace it"
+        )
+    if own is not None:
+        del optimizer.step
+    optimizer.__class__ = kind
+    yield
+    if own is not None:
+        _note_calls(optimizer)
+
+
+def _note_calls(optimizer: Optimizer) -> None:
+    """Tell schedulers about steps, as ``torch.optim.lr_scheduler`` does."""
+    step = type(optimizer).step
+
+    @functools.wraps(step)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        cast(Any, optimizer)._opt_called = True
+        return step(optimizer, *args, **kwargs)
+
+    cast(Any, noting)._wrapped_by_lr_sched = True
+    cast(Any, optimizer).step = noting
+
+
+@functools.cache
+def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
+    """Make the subclass of an optimizer that steps with adaptive decay."""
+    # The hooks run once, around all of it: torch's wrapper is taken off the rule.
+    rule = getattr(base.step, "__wrapped__", base.step)
+
+    @functools.wraps(rule)
+    def step(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if closure is not None:
+            with torch.enable_grad():
+                closure = _only_once(type(self), closure())
+            args = (closure, *args)
+        with _decayed(self):
+            return rule(self, *args, **kwargs)
+
+    # The mark by which torch and its compiler see that the hooks are there.
+    hooked: Any = Optimizer.profile_hook_step(step)
+    hooked.hooked = True
+    body = {
+        "_plain": base,
+        "step": hooked,
+        "remove": _remove,
+        "__getstate__": _get_state,
+        "__reduce_ex__": _reduce,
+        "__repr__": _describe,
+        "__doc__": base.__doc__,
+        "__module__": __name__,
+    }
+    return type(f"Adaptive{base.__name__}", (base,), body)
+
+
+def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
+    """Give the rule the loss of a closure that has been called, but not twice."""
+    answers = iter([loss])
+
+    def answer() -> Any:
+        for first in answers:
+            return first
+        raise RuntimeError(
+            f"{kind.__name__} calls its closure several times in one step; adaptive "
+            "decay takes the gradients of one call"
+        )
+
+    return answer
+
+
+def _remove(self: Any) -> None:
+    """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
+    with _class_of(self, self._plain):
+        del self._adaptation
+
+
+def _get_state(self: Any) -> dict[str, Any]:
+    return {**self._plain.__getstate__(self), "_adaptation": self._adaptation}
+
+
+def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
+    """Let deepcopy and pickle find the class by way of the one that it extends."""
+    return _make_empty, (self._plain,), self.__getstate__()
+
+
+def _make_empty(base: type[Optimizer]) -> Optimizer:
+    kind = _adaptive_class(cast(Any, base))
+    return kind.__new__(kind)
+
+
+def _describe(self: Any) -> str:
+    plain: str = self._plain.__repr__(self)
+    return f"{plain[:-1]}{self._adaptation}\n)"
+
+
+@contextmanager
+def _decayed(optimizer: Any) -> Iterator[None]:
+    """Decay, hide λ from the rule that runs inside, and put everything back."""
+    groups: list[Group] = optimizer.param_groups
+    kept = [group["weight_decay"] for group in groups]
+    replaced: list[tuple[Tensor, Tensor]] = []
+    try:
+        with torch.no_grad():
+            if optimizer._adaptation.decoupled:
+                _shrink_weights(optimizer)
+            else:
+                _change_gradients(optimizer, replaced)
+        for group in groups:
+            group["weight_decay"] = 0.0
+        yield
+    finally:
+        for group, value in zip(groups, kept, strict=True):
+            group["weight_decay"] = value
+        for param, grad in replaced:
+            param.grad = grad
+
+
+def _shrink_weights(optimizer: Any) -> None:
+    """Multiply the weights by 1 − ηλθ."""
+    # A fused rule skips steps with infinities by itself, where no hook can see it.
+    found = getattr(optimizer, "found_inf", None)
+    skipped = 0.0 if found is None else host_scalar(found)
+    if not isinstance(skipped, Tensor) and skipped != 0:
+        return
+    for group, params, thetas in rates_of(optimizer):
+        step_size = host_scalar(group["lr"]) * host_scalar(group["weight_decay"])
+        for param, theta in zip(params, thetas, strict=True):
+            # (1 − ηλ) − ηλ(θ − 1): where θ = 1 it is AdamW's own factor, to the bit.
+            factor = theta.sub_(1).mul_(-step_size).add_(1 - step_size)
+            if isinstance(skipped, Tensor):
+                factor = factor.where(skipped == 0, 1)
+            sharding.local(param).mul_(factor)
+
+
+def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> None:
+    """Put g + λθw in place of each gradient, and note what stood there."""
+    scale = getattr(optimizer, "grad_scale", None)
+    for group, params, thetas in rates_of(optimizer):
+        coefficient = host_scalar(group["weight_decay"])
+        if scale is not None:  # a fused rule will divide the gradient by it
+            coefficient = coefficient * host_scalar(scale)
+        if group.get("maximize"):  # the rule will turn the sign of all of it
+            coefficient = -coefficient
+        for param, theta in zip(params, thetas, strict=True):
+            grad = cast(Tensor, param.grad)
+            shrinkage = (sharding.local(param) * theta).to(param.dtype)
+            changed = add_scaled(sharding.local(grad), shrinkage, coefficient)
+            replaced.append((param, grad))
+            param.grad = sharding.like(changed, grad)
