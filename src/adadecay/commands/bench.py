@@ -27,3 +27,42 @@ def bench_batches(rounds: int = 5, batch_size: int = 128) -> None:
             f"{cost.ratio:.2f} × DataLoader(TensorDataset) without augmentation; "
             f"equal generators give {'equal' if cost.repeatable else 'UNEQUAL'} bits"
         )
+
+
+@app.command("train")
+def bench_train(rounds: int = 7, workers: bool = True) -> None:
+    """Measure the lab's epochs (NN-2, MNIST), and two workers against one."""
+    from adadecay.benchmark.train import measure_epochs, measure_workers
+
+    cost = measure_epochs(rounds)
+    typer.echo(
+        f"NN-2 on MNIST, one thread, processor time, medians of {cost.rounds}:\n"
+        f"bare forward and backward   {cost.bare:.3f} s\n"
+        f"lab, SGD                    {cost.sgd:.3f} s   "
+        f"{cost.sgd / cost.bare:.3f} × bare\n"
+        f"lab, AdaDecay               {cost.adadecay:.3f} s   "
+        f"{cost.adadecay / cost.sgd:.3f} × the lab's SGD\n"
+        f"AdaDecay by hand            {cost.by_hand:.3f} s   "
+        f"{cost.by_hand / cost.adadecay:.2f} × the lab's AdaDecay"
+    )
+    if workers:
+        pool = measure_workers()
+        typer.echo(
+            f"two workers                 {pool.two / pool.one:.2f} × one\n"
+            f"driver                      {pool.driver:.1%} of the wall clock\n"
+            f"start                       {pool.start:.1f} s to the first epoch's end"
+        )
+
+
+@app.command("scale")
+def bench_scale() -> None:
+    """Measure plan, status and tables over 5,544 simulated finished trials."""
+    from adadecay.benchmark.scale import measure_scale
+
+    cost = measure_scale()
+    typer.echo(
+        f"plan the whole paper   {cost.plan:.2f} s\n"
+        f"status, {cost.trials:,} trials   {cost.status:.2f} s, "
+        f"{cost.status_memory:.0f} MB\n"
+        f"table, {cost.rows:,} rows    {cost.table:.2f} s, {cost.table_memory:.0f} MB"
+    )

@@ -135,14 +135,7 @@ class NetworkTraining:
 
     def _epoch(self, epoch: int) -> Row:
         begun = time.perf_counter()
-        self._reseed(epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rates[epoch]
-        order = torch.Generator().manual_seed(derive(self.seed, "batches", epoch))
-        self.network.train()
-        walk = self._walk if self.draws_batches else self._step_through
-        losses, sizes, rates = walk(self.train.epoch(order))
-        train_loss = _mean(losses, sizes)
+        train_loss, rates = self.pass_over(epoch)
         trained = time.perf_counter()
         row: Row = {"epoch": epoch, "lr": self.rates[epoch], "train_loss": train_loss}
         if not math.isfinite(train_loss):
@@ -156,6 +149,17 @@ class NetworkTraining:
         if rates is not None:
             row["rates"] = rates
         return row
+
+    def pass_over(self, epoch: int) -> tuple[float, Any]:
+        """Train for one epoch; return the mean loss, and θ where there is one."""
+        self._reseed(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rates[epoch]
+        order = torch.Generator().manual_seed(derive(self.seed, "batches", epoch))
+        self.network.train()
+        walk = self._walk if self.draws_batches else self._step_through
+        losses, sizes, rates = walk(self.train.epoch(order))
+        return _mean(losses, sizes), rates
 
     def _reseed(self, epoch: int) -> None:
         reseed(self.seed, "epoch", epoch)  # dropout, and a user's own draws

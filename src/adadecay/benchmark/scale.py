@@ -1,0 +1,130 @@
+"""What a large study costs before and after it runs: plan, status, tables, memory.
+
+Flows in: how many finished trials to simulate. Flows out: seconds and megabytes. The
+trials are written as the store writes them; only the training is made up.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adadecay.lab.files import FORMAT, trial_folder
+from adadecay.lab.plan import Trial
+from adadecay.lab.study import Study
+
+__all__ = ["ScaleCosts", "fill_store", "measure_scale"]
+
+PLAN = (
+    "from adadecay.lab import Study\n"
+    "from adadecay.lab.spec_file import built_in_names\n"
+    "names = [n for n in built_in_names() if n.startswith('paper/')]\n"
+    "print(sum(len(Study(n).plan.trials) for n in names))\n"
+)
+TABLE = (
+    "import sys\n"
+    "from adadecay.lab import Study\n"
+    "study = Study('paper/comparison', results=sys.argv[2])\n"
+    "print(len(study.vary(trials=int(sys.argv[1])).results()))\n"
+)
+
+
+@dataclass(frozen=True)
+class ScaleCosts:
+    """What it takes to handle many trials.
+
+    Args:
+        trials: how many finished ones there were.
+        plan: seconds to plan the whole paper, from start to end of the process.
+        status: seconds of ``adadecay status``, from start to end of the process.
+        status_memory: its largest memory, in megabytes.
+        table: seconds to read every epoch into the results table, likewise.
+        rows: rows of that table.
+        table_memory: largest memory of that, in megabytes.
+    """
+
+    trials: int
+    plan: float
+    status: float
+    status_memory: float
+    table: float
+    rows: int
+    table_memory: float
+
+
+def fill_store(study: Study, *, epochs: int = 100) -> int:
+    """Write every trial of a study as finished, with made-up numbers.
+
+    Args:
+        study: whose trials to write, into its own results folder.
+        epochs: how many each has.
+
+    Returns:
+        How many trials there are.
+    """
+    study.folder.mkdir(parents=True, exist_ok=True)
+    (study.folder / "format.json").write_text(json.dumps({"format": FORMAT}))
+    for trial in study.plan.unique:
+        _write_trial(study.folder, trial, epochs)
+    return len(study.plan.unique)
+
+
+def _write_trial(root: Path, trial: Trial, epochs: int) -> None:
+    folder = trial_folder(root, trial.id)
+    folder.mkdir(parents=True, exist_ok=True)
+    layers = [f"{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
+    record = {"definition": trial.definition, "layers": layers, "id": trial.id}
+    (folder / "trial.json").write_text(json.dumps(record))
+    log = "".join(_line(trial, epoch) for epoch in range(epochs))
+    (folder / "epochs.jsonl").write_text(log)
+    done = {"status": "done", "epochs": epochs, "score": 98.0, "seconds": 100.0}
+    done |= {"format": FORMAT, "bytes": len(log), "finished": "2000-01-01"}
+    (folder / "done.json").write_text(json.dumps(done))
+
+
+def _line(trial: Trial, epoch: int) -> str:
+    score = 98 + (trial.definition["seed"] % 1000 + epoch) / 2000
+    row: dict[str, Any] = {"epoch": epoch, "lr": 0.1, "train_loss": 1 / (epoch + 1)}
+    row |= {"test_loss": 0.1, "test_accuracy": score, "seconds": 1.0}
+    row["evaluation_seconds"] = 0.1
+    if trial.definition["optimizer"]["name"] == "adadecay":
+        row["rates"] = {"mean": [0.7] * 6, "power": [0.9] * 6}
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def measure_scale(*, trials: int = 77, epochs: int = 100) -> ScaleCosts:
+    """Simulate the comparison with so many trials as finished, and read it.
+
+    Args:
+        trials: paired trials; there are 72 times as many in all.
+        epochs: of each trial.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        study = Study("paper/comparison", results=folder).vary(trials=trials)
+        count = fill_store(study, epochs=epochs)
+        _, plan, _ = _measured("-c", PLAN)
+        which = ["paper/comparison", "--trials", str(trials), "--results", folder]
+        _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
+        rows, table, memory = _measured("-c", TABLE, str(trials), folder)
+    return ScaleCosts(
+        count, plan, status, status_memory, table, int(rows.split()[-1]), memory
+    )
+
+
+def _measured(*command: str) -> tuple[str, float, float]:
+    """Run Python; return what it prints, its seconds and its largest megabytes."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        said = process.stdout.read().decode()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[:3]} ended with status {process.returncode}.")
+    return said, time.perf_counter() - start, used.ru_maxrss / 1024
