@@ -5,14 +5,14 @@ truth and how often a test cries wolf, and writes the counts to
 ``src/adadecay/lab/stats/coverage.toml`` (which the report reads) and into the tables of
 ``docs/statistics.md``. Seeded: the same command gives the same numbers.
 
-    python tools/calibrate.py                 some 20 minutes on one core
+    python tools/calibrate.py                 some 15 minutes on two cores
     python tools/calibrate.py --simulations 200
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -59,48 +59,48 @@ def truth(shape: str, count: int) -> float:
     return float(stats.expon.expect(lb=low, ub=high) / (1 - 2 * cut))
 
 
-def coverage(simulations: int, seed: int) -> Iterator[dict[str, object]]:
-    """Give one row for each shape and number of pairs, in percent."""
-    for shape in SHAPES:
-        for count in COUNTS:
-            rng = np.random.default_rng([seed, count, list(SHAPES).index(shape)])
-            true = truth(shape, count)
-            held = {f"{m} {name}": 0 for m in ("t", "BCa", "used") for name in LEVELS}
-            for sample in pairs(shape, (simulations, count), rng):
-                at = intervals.paired_intervals(sample, seed=1)
-                drawn = intervals._bootstrap(sample, intervals.TRIM, 1)
-                for name, level in LEVELS.items():
-                    t = intervals.trimmed_t(sample, level=level)
-                    low, high = intervals._bca(sample, intervals.TRIM, level, drawn)
-                    held[f"t {name}"] += t.holds(true)
-                    held[f"BCa {name}"] += low <= true <= high
-                    held[f"used {name}"] += at(level).holds(true)
-            shares = {key: 100 * value / simulations for key, value in held.items()}
-            print(shape, count, shares, file=sys.stderr, flush=True)
-            yield {"shape": shape, "pairs": count, **shares}
+def coverage(shape: str, count: int, runs: int, seed: int) -> dict[str, object]:
+    """Return in percent how often each interval holds the truth."""
+    rng = np.random.default_rng([seed, count, list(SHAPES).index(shape)])
+    true = truth(shape, count)
+    held = {f"{kind} {name}": 0 for kind in ("t", "BCa", "used") for name in LEVELS}
+    for sample in pairs(shape, (runs, count), rng):
+        drawn = intervals._bootstrap(sample, intervals.TRIM, 1)
+        for name, level in LEVELS.items():
+            t = intervals.trimmed_t(sample, level=level)
+            low, high = intervals._bca(sample, intervals.TRIM, level, drawn)
+            bca = intervals.Interval(low, high, level, "BCa")
+            used = t
+            if count >= intervals.BOOTSTRAP_FROM:  # as paired_intervals joins them
+                ends = min(low, t.low), max(high, t.high)
+                used = intervals.Interval(*ends, level, "BCa")
+            for kind, interval in (("t", t), ("BCa", bca), ("used", used)):
+                held[f"{kind} {name}"] += interval.holds(true)
+    return {key: 100 * value / runs for key, value in held.items()}
 
 
-def false_positives(simulations: int, seed: int) -> Iterator[dict[str, object]]:
-    """Give how often a difference is seen where there is none, in percent."""
-    for shape in ("normal", "skewed"):
-        for count in COUNTS:
-            rng = np.random.default_rng([seed, count, 7])
-            flips = sum(
-                significance.sign_flip(sample, seed=1) <= 0.05
-                for sample in pairs(shape, (simulations, count), rng)
-            )
-            alone = sum(
-                not intervals.paired_intervals(sample, seed=1)(0.95).holds(0)
-                for sample in pairs(shape, (simulations, count), rng)
-                if not intervals.trimmed_t(sample).holds(0)  # it is inside the other
-            )
-            families = sum(
-                any_found(family(shape, count, rng)) for _ in range(simulations)
-            )
-            row = {"sign-flip": flips, "interval": alone, "family": families}
-            shares = {key: 100 * value / simulations for key, value in row.items()}
-            print("null", shape, count, shares, file=sys.stderr, flush=True)
-            yield {"shape": shape, "pairs": count, **shares}
+def false_positives(shape: str, count: int, runs: int, seed: int) -> dict[str, object]:
+    """Return in percent how often a difference is seen where there is none."""
+    rng = np.random.default_rng([seed, count, 7])
+    samples = pairs(shape, (runs, count), rng)
+    found = {
+        "sign-flip": sum(significance.sign_flip(s, seed=1) <= 0.05 for s in samples),
+        "interval": sum(
+            not intervals.paired_intervals(sample, seed=1)(0.95).holds(0)
+            for sample in samples
+            if not intervals.trimmed_t(sample).holds(0)  # it is inside the other
+        ),
+        "family": sum(any_found(family(shape, count, rng)) for _ in range(runs)),
+    }
+    return {key: 100 * value / runs for key, value in found.items()}
+
+
+def measure(kind: str, shape: str, count: int, runs: int, seed: int) -> dict:
+    """Measure one row, and say so."""
+    maker = coverage if kind == "coverage" else false_positives
+    row = {"shape": shape, "pairs": count, **maker(shape, count, runs, seed)}
+    print(kind, row, file=sys.stderr, flush=True)
+    return row
 
 
 def family(shape: str, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -176,9 +176,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
-    covered = list(coverage(given.simulations, given.seed))
-    wolves = list(false_positives(given.simulations, given.seed))
+    rows = [("coverage", shape, n) for shape in SHAPES for n in COUNTS]
+    rows += [("null", shape, n) for shape in ("normal", "skewed") for n in COUNTS]
+    with ProcessPoolExecutor(given.workers) as pool:
+        waiting = [
+            pool.submit(measure, *row, given.simulations, given.seed)
+            for row in reversed(rows)  # the longest first
+        ]
+        found = [each.result() for each in reversed(waiting)]
+    covered, wolves = found[: -2 * len(COUNTS)], found[-2 * len(COUNTS) :]
     TOML.write_text(as_toml(given.simulations, covered, wolves), "utf-8")
     tables = as_tables(given.simulations, covered, wolves)
     text = DOCS.read_text("utf-8")

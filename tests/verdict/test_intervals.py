@@ -18,14 +18,24 @@ def sample(count: int, seed: int = 0, skew: bool = False) -> np.ndarray:
 @pytest.mark.parametrize("count", [2, 3, 5, 9, 10, 11, 20, 29, 50])
 @pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
 def test_trimmed_t_is_scipys_yuen_against_a_constant(count, level):
-    """Yuen's test against a sample of zeros is the one-sample trimmed t."""
+    """Yuen's test against a sample of zeros is the one-sample trimmed t.
+
+    We give up one degree of freedom for each value cut from a tail; the rest is the
+    same, so the half-widths are as the quantiles of t.
+    """
     values = sample(count)
     found = trimmed_t(values, level=level)
     expected = stats.ttest_ind(values, np.zeros(count), equal_var=False, trim=0.1)
     ends = expected.confidence_interval(level)
-    assert found.low == pytest.approx(ends.low, rel=1e-10)
-    assert found.high == pytest.approx(ends.high, rel=1e-10)
-    assert trimmed_mean(values).p_value() == pytest.approx(expected.pvalue, rel=1e-9)
+    cut = count // 10
+    assert expected.df == pytest.approx(count - 2 * cut - 1)
+    tail = (1 - level) / 2
+    wider = stats.t.isf(tail, expected.df - cut) / stats.t.isf(tail, expected.df)
+    middle, reach = (ends.high + ends.low) / 2, (ends.high - ends.low) / 2
+    assert found.low == pytest.approx(middle - wider * reach, rel=1e-9)
+    assert found.high == pytest.approx(middle + wider * reach, rel=1e-9)
+    p_value = 2 * stats.t.sf(abs(expected.statistic), expected.df - cut)
+    assert trimmed_mean(values).p_value() == pytest.approx(p_value, rel=1e-9)
 
 
 def test_trimmed_t_by_hand():
@@ -38,7 +48,7 @@ def test_trimmed_t_by_hand():
     found = trimmed_mean(values)
     assert found.mean == pytest.approx(5.5)
     assert found.error == pytest.approx(error)
-    assert found.freedom == 7
+    assert found.freedom == 6  # ten values, two cut, one for the mean, one more
 
 
 @pytest.mark.parametrize("count", [3, 9])
@@ -115,8 +125,9 @@ def test_yuen_by_hand(sizes):
     parts = [trimmed_mean(ours), trimmed_mean(other)]
     gap = parts[0].mean - parts[1].mean
     squared = [part.error**2 for part in parts]
+    left = [size - 2 * (size // 10) - 1 for size in sizes]
     freedom = sum(squared) ** 2 / sum(
-        s**2 / part.freedom for s, part in zip(squared, parts, strict=True)
+        s**2 / count for s, count in zip(squared, left, strict=True)
     )
     error = math.sqrt(sum(squared))
     reach = stats.t.ppf(0.975, freedom) * error

@@ -69,6 +69,6 @@ def figures(study: Any) -> dict[str, Any]:
     Returns:
         Charts in the order of the report; a notebook shows them as they are.
     """
-    from adadecay.lab.report.figures import make_figures
+    from adadecay.lab.report.drawing import make_figures
 
     return {each.name: each.chart for each in make_figures(analyse(gather(study)))}

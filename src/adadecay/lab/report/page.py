@@ -17,8 +17,8 @@ import vl_convert
 
 from adadecay.lab import paper
 from adadecay.lab.report import tables, wording
+from adadecay.lab.report.drawing import make_figures, styles_of
 from adadecay.lab.report.figure import Figure
-from adadecay.lab.report.figures import make_figures, styles_of
 from adadecay.lab.report.palette import DARK
 from adadecay.lab.report.remarks import counts, remarks
 from adadecay.lab.stats.analysis import Analysis, ClaimResult

@@ -16,6 +16,7 @@ from adadecay.lab.stats.across import performance_profile
 from adadecay.lab.stats.analysis import Analysis, Judged
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
+from adadecay.lab.stats.selection import is_plain
 
 __all__ = [
     "curves",
@@ -152,24 +153,15 @@ def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
         analysis: of a study.
         name: ``weight_decay``, ``alpha``, ``dropout`` or ``schedule``.
     """
-    groups: dict[tuple[str, str], list[Arm]] = {}
-    for arm in analysis.arms:
-        if getattr(arm, name) is not None and arm.average() is not None:
-            cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
-            key = spell_cell(cell), _base(arm.optimizer)
-            groups.setdefault(key, []).append(arm)
     rows = []
-    for (where, optimizer), arms in groups.items():
-        values = [getattr(arm, name) for arm in arms]
-        if len(set(values)) < 2 or len(set(values)) < len(values):
-            continue
-        for value, arm in sorted(zip(values, arms, strict=True), key=lambda p: p[0]):
+    for (where, optimizer), arms in _sweep_groups(analysis, name).items():
+        for arm in arms:
             interval = trimmed_t(arm.scores, trim=analysis.trim)
             rows.append(
                 {
                     "where": where,
                     "optimizer": optimizer,
-                    "value": value,
+                    "value": getattr(arm, name),
                     "mean": _round(arm.average(trim=analysis.trim), 4),
                     "low": _round(interval.low if interval else None, 4),
                     "high": _round(interval.high if interval else None, 4),
@@ -177,6 +169,28 @@ def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
                 }
             )
     return pl.DataFrame(rows)
+
+
+def _sweep_groups(analysis: Analysis, name: str) -> dict[tuple[str, str], list[Arm]]:
+    """Return arms that differ in one setting only, by cell and optimizer.
+
+    Where several such rows of arms exist, the one with the most values is drawn.
+    """
+    others = [each for each in SWEEPS if each != name]
+    rows: dict[tuple[Any, ...], dict[Any, Arm]] = {}
+    for arm in analysis.arms:
+        value = getattr(arm, name)
+        if value is None or arm.average() is None or not is_plain(arm):
+            continue
+        cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
+        at = tuple(getattr(arm, each) for each in others)
+        row = rows.setdefault((spell_cell(cell), _base(arm.optimizer), at), {})
+        row.setdefault(value, arm)
+    found: dict[tuple[str, str], list[Arm]] = {}
+    for (where, optimizer, _), row in rows.items():
+        if len(row) > max(1, len(found.get((where, optimizer), ()))):
+            found[where, optimizer] = [row[value] for value in sorted(row)]
+    return found
 
 
 def profiles(analysis: Analysis) -> pl.DataFrame:
@@ -218,7 +232,9 @@ def _with_names(analysis: Analysis) -> pl.DataFrame:
     names = who.select(
         "trial", pl.col("cell").map_elements(spell_cell, return_dtype=pl.String)
     ).rename({"cell": "where"})
-    return rates.select("trial", "epoch", "layer", "mean_theta").join(names, on="trial")
+    finite = rates.filter(pl.col("mean_theta").is_finite())
+    kept = finite.select("trial", "epoch", "layer", "mean_theta")
+    return kept.join(names, on="trial")
 
 
 def _pick(names: list[str], most: int) -> list[str]:
@@ -234,10 +250,8 @@ def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
     table = _with_names(analysis)
     if table.is_empty():
         return table
-    means = (
-        table.filter(pl.col("mean_theta").is_finite())
-        .group_by("where", "layer", "epoch", maintain_order=True)
-        .agg(pl.col("mean_theta").mean().round(4).alias("theta"))
+    means = table.group_by("where", "layer", "epoch", maintain_order=True).agg(
+        pl.col("mean_theta").mean().round(4).alias("theta")
     )
     frames = []
     for _, rows in means.group_by("where", maintain_order=True):
@@ -259,16 +273,12 @@ def theta_spread(analysis: Analysis) -> pl.DataFrame:
     if table.is_empty():
         return table
     theta = pl.col("mean_theta")
-    found = (
-        table.filter(theta.is_finite())
-        .group_by("where", "layer", maintain_order=True)
-        .agg(
-            theta.quantile(0.05).round(4).alias("lowest"),
-            theta.quantile(0.25).round(4).alias("lower"),
-            theta.median().round(4).alias("middle"),
-            theta.quantile(0.75).round(4).alias("upper"),
-            theta.quantile(0.95).round(4).alias("highest"),
-        )
+    found = table.group_by("where", "layer", maintain_order=True).agg(
+        theta.quantile(0.05).round(4).alias("lowest"),
+        theta.quantile(0.25).round(4).alias("lower"),
+        theta.median().round(4).alias("middle"),
+        theta.quantile(0.75).round(4).alias("upper"),
+        theta.quantile(0.95).round(4).alias("highest"),
     )
     frames = []
     for _, rows in found.group_by("where", maintain_order=True):

@@ -70,7 +70,9 @@ def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None
     """Return the trimmed mean with its standard error, or None below two values.
 
     With g = ⌊trim·n⌋ values cut from each tail and h = n − 2g left, the error is
-    √(SSD_w / (h (h − 1))), SSD_w the winsorized sum of squares (Yuen 1974).
+    √(SSD_w / (h (h − 1))), SSD_w the winsorized sum of squares (Yuen 1974). Of the
+    usual h − 1 degrees of freedom we give up g: with h − 1 the t finds 6 % instead of
+    5 % false positives in a table of 60 comparisons of 10 pairs (docs/statistics.md).
 
     Args:
         values: the sample, such as the differences of paired trials.
@@ -87,10 +89,11 @@ def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None
         # All but the tails are equal: the tails are then all that is known of spread.
         cut, squares = 0, float(((ordered - ordered.mean()) ** 2).sum())
     left = count - 2 * cut
+    freedom = left - 1 - cut
     mean = float(ordered[cut : count - cut].mean())
     if ordered[0] == ordered[-1]:
-        return TrimmedMean(float(ordered[0]), 0.0, left - 1)
-    return TrimmedMean(mean, math.sqrt(squares / (left * (left - 1))), left - 1)
+        return TrimmedMean(float(ordered[0]), 0.0, freedom)
+    return TrimmedMean(mean, math.sqrt(squares / (left * (left - 1))), freedom)
 
 
 def trimmed_t(

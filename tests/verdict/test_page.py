@@ -1,0 +1,251 @@
+"""The page's text: what it says of studies that lack something, and what never."""
+
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from simulated_study import (
+    Setting,
+    comparison_settings,
+    simulate,
+    simulate_rates,
+    two_arms,
+)
+
+from adadecay.lab.report import figures, write
+from adadecay.lab.report.page import render
+from adadecay.lab.report.palette import DARK, KNOWN, looks, ramp
+from adadecay.lab.report.wording import Numbers
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+
+MAIN = re.compile(r"<body>.*?<script type=\"application/json\"", re.DOTALL)
+NOT_A_NUMBER = re.compile(r"\b(nan|NaN|inf|Infinity|None|null|undefined)\b")
+
+
+def text_of(evidence: Evidence) -> str:
+    page = render(analyse(evidence))
+    body = MAIN.search(page).group()
+    charts = page.split('id="charts">')[1].split("</script>")[0]
+    assert "NaN" not in charts
+    assert "Infinity" not in charts
+    shown = re.sub(r"<[^>]*>", " ", body)
+    assert not NOT_A_NUMBER.search(shown), NOT_A_NUMBER.search(shown)
+    return " ".join(shown.split())
+
+
+def test_one_trial():
+    text = text_of(Evidence(two_arms(trials=1)))
+    assert "One trial each: no interval, no test, no verdict" in text
+    assert "one pair of trials has no interval" in text
+    assert "No evidence" in text
+
+
+@pytest.mark.parametrize(
+    "optimizers", [["adadecay"], ["adadecay(alpha=1)", "adadecay"]]
+)
+def test_no_baseline(optimizers):
+    settings = [Setting(optimizer=name, name="adadecay") for name in optimizers]
+    text = text_of(Evidence(simulate(settings, trials=3)))
+    assert "No comparison: the study names no baseline" in text
+    assert "Nothing is compared" in text
+
+
+def test_a_baseline_that_is_in_some_cells_only():
+    settings = [
+        Setting(dataset="a"),
+        Setting(dataset="a", optimizer="adadecay"),
+        Setting(dataset="b", optimizer="adadecay"),
+    ]
+    analysis = analyse(Evidence(simulate(settings, trials=4)))
+    assert [c.ours.dataset for c in analysis.comparisons] == ["a"]
+    assert "b · NN-2" in text_of(Evidence(simulate(settings, trials=4)))
+
+
+def test_some_failed():
+    def status(setting, number):
+        return {(0, 1): "failed", (1, 2): "diverged"}.get((setting, number), "done")
+
+    problem = {
+        "cell": "mnist/nn-2",
+        "optimizer": "sgd",
+        "number": 1,
+        "status": "failed",
+        "epochs_done": 33,
+        "reason": "worker was killed",
+    }
+    results = two_arms(trials=6, status=status)
+    text = text_of(Evidence(results, problems=(problem,)))
+    assert "1 failed and 1 diverged of 12 trials" in text
+    assert "worker was killed" in text
+    assert "4 pairs" in text
+
+
+def test_all_diverged():
+    results = two_arms(trials=4, status=lambda *_: "diverged")
+    text = text_of(Evidence(results, rates=simulate_rates(results)))
+    assert "No trial has finished yet" in text
+    assert "8 diverged of 8 trials" in text
+    assert "no finished pair of trials" in text
+
+
+def test_all_of_one_optimizer_diverged():
+    results = two_arms(trials=4, status=lambda s, _: "diverged" if s else "done")
+    text = text_of(Evidence(results))
+    assert "no finished pair of trials" in text
+    assert "4 diverged in adadecay" in text
+
+
+def test_scores_that_are_no_numbers():
+    results = two_arms(trials=4).with_columns(
+        score=pl.when(pl.col("number") == 2)
+        .then(float("nan"))
+        .when(pl.col("number") == 3)
+        .then(float("inf"))
+        .otherwise("score")
+    )
+    text = text_of(Evidence(results, rates=simulate_rates(results, mean=float("nan"))))
+    assert "2 pairs" in text
+
+
+def test_unfinished():
+    results = two_arms(trials=6, status=lambda _, n: "done" if n < 3 else "running")
+    text = text_of(Evidence(results, planned=20))
+    assert "6 of 20 trials are finished" in text
+    assert "3 pairs" in text
+
+
+def test_nothing_at_all():
+    empty = two_arms(trials=1).clear()
+    for evidence in (Evidence(empty), Evidence(pl.DataFrame(), planned=12)):
+        text = text_of(evidence)
+        assert "No trial has finished yet" in text
+    assert "0 of 12 trials are finished" in text
+
+
+def test_unequal_trials():
+    results = simulate([Setting(), Setting(optimizer="adadecay")], trials=[9, 5])
+    text = text_of(Evidence(results))
+    assert "unequal numbers of finished trials" in text
+    assert "5 against 9 finished trials" in text
+
+
+def test_equal_scores_everywhere():
+    results = two_arms(trials=5).with_columns(score=pl.lit(90.0))
+    text = text_of(Evidence(results))
+    assert "No evidence that adadecay and sgd differ" in text
+
+
+def test_few_pairs_say_how_far_their_interval_can_be_trusted():
+    assert "simulations when only one of the optimizers" in text_of(
+        Evidence(two_arms(trials=5))
+    )
+    assert "simulations when only one of the optimizers" not in text_of(
+        Evidence(two_arms(trials=30))
+    )
+
+
+def test_a_shortened_study_says_so_and_judges_nothing():
+    results = simulate(comparison_settings()[:6], trials=3, epochs=20)
+    text = text_of(Evidence(results, name="paper/comparison[epochs=20]"))
+    assert "Less than in the paper: 20 epochs instead of 100" in text
+    assert "not comparable" in text
+    assert "✓ replicated" not in text.split("The rule, fixed")[0]
+
+
+def test_a_larger_score_may_be_worse():
+    evidence = Evidence(
+        two_arms(0.5, trials=8), larger_is_better=False, score_name="perplexity"
+    )
+    text = text_of(evidence)
+    assert "adadecay is worse than sgd by" in text
+    assert "Smaller is better" in text
+    assert "points" not in text
+
+
+def test_a_study_of_the_paper_has_the_papers_numbers_and_the_rule_beside_each():
+    results = simulate(comparison_settings()[:12], trials=4)
+    text = text_of(Evidence(results, name="paper/comparison"))
+    assert "98.53" in text
+    assert "(of 50)" in text  # maxima compare only at equal numbers of trials
+    assert "“inconclusive” here means" in text
+    assert "prints no value" in text
+    assert "10 of 12 are not in this study" in text
+    assert "“adadecay run paper/decay” tests it" in text
+    assert "chosen on it" in text
+
+
+def test_own_trainers_have_no_dataset_and_may_have_any_scale():
+    settings = [
+        Setting(dataset="", network="mine:train", optimizer=name, level=level)
+        for name, level in [("sgd", 4e-5), ("adamw", 3e-5)]
+    ]
+    results = simulate(settings, trials=6, spread=1e-6).with_columns(
+        cell=pl.lit("mine:train"), test_accuracy=None
+    )
+    analysis = analyse(Evidence(results, score_name="loss", larger_is_better=False))
+    assert Numbers.fitting(analysis).decimals >= 6
+    text = text_of(analysis.evidence)
+    assert "adamw beats sgd by 0.0000" in text
+    assert "mine:train" in text
+    assert "test set" not in text
+
+
+def test_the_page_is_whole_and_small(tmp_path):
+    path = write(two_arms(trials=3), tmp_path / "deep" / "page.html")
+    page = path.read_text("utf-8")
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_size < 1.2e6
+    head = page.split("<body>")[0]
+    assert "default-src 'none'" in head
+    assert not re.search(r"<(link|script|img|iframe)[^>]*(src|href)=", page[:200_000])
+    assert "location.reload" not in page
+
+
+def test_a_watched_page_renews_itself():
+    page = render(analyse(Evidence(two_arms(trials=2))), renew=7)
+    assert "setTimeout(() => location.reload(), 7 * 1000)" in page
+
+
+def test_figures_for_a_notebook():
+    results = two_arms(trials=3)
+    charts = figures(Evidence(results, rates=simulate_rates(results)))
+    assert list(charts) == ["differences-1", "curves-1", "theta-1", "theta-spread-1"]
+    for chart in charts.values():
+        spec = chart.to_dict()  # validates against Vega-Lite's schema
+        assert spec["width"] == 420
+    assert list(figures(results)) == ["differences-1", "curves-1"]
+
+
+def test_colours_are_okabe_and_itos_and_never_shared_by_two_of_the_paper():
+    names = list(KNOWN)
+    found = looks(names)
+    assert len({look.colour for look in found.values()}) == len(names)
+    assert len({look.dash for look in found.values()}) == len(names)
+    assert {look.colour for look in found.values()} <= set(DARK)
+    many = looks([f"adadecay(alpha={value})" for value in range(30)])
+    assert len({(look.colour, look.dash) for look in many.values()}) == 30
+    assert len(set(ramp(16))) == 16
+    assert ramp(1)
+
+
+def test_many_layers_and_long_studies_are_thinned():
+    results = two_arms(trials=2, epochs=400)
+    rates = simulate_rates(results, layers=[f"layer{i}" for i in range(60)])
+    evidence = Evidence(results, rates=rates)
+    assert len(render(analyse(evidence))) < 1.4e6
+    (curve,) = [c for name, c in figures(evidence).items() if name == "curves-1"]
+    rows = next(iter(curve.to_dict()["datasets"].values()))
+    epochs = {row["epoch"] for row in rows}
+    assert len(epochs) <= 102
+    assert {1, 400} <= epochs
+
+
+def test_settings_that_are_swept_are_drawn_once():
+    settings = [
+        replace(Setting(), optimizer=f"sgd({decay:g})", name="sgd", weight_decay=decay)
+        for decay in (1e-4, 5e-4, 1e-3)
+    ]
+    names = list(figures(simulate([*settings, Setting()], trials=3)))
+    assert [name for name in names if name.startswith("weight")] == ["weight-decay-1"]
