@@ -1,11 +1,14 @@
 """``adadecay demo``: the quickstart study on the embedded digits, and its report."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adadecay.commands.options import one_sentence
+
+if TYPE_CHECKING:
+    from adadecay.lab.study import Study
 
 __all__ = ["demo"]
 
@@ -29,12 +32,9 @@ def demo(
     raise typer.Exit(exit_status(outcome))
 
 
-def write_report(study: object) -> None:
+def write_report(study: "Study") -> None:
     """Write the page beside the results and say where it is."""
     from adadecay.lab import report
-    from adadecay.lab.study import Study
 
-    assert isinstance(study, Study)
-    path = study.folder / "quickstart.html"
-    report.write(study, path)
+    path = report.write(study, study.folder / "quickstart.html")
     typer.echo(f"Report: {path.resolve()}")

@@ -113,6 +113,12 @@ class Study:
         check_format(self.folder)
         return trials_table(self.plan, self.folder)
 
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the report as Altair charts, by name."""
+        from adadecay.lab.report import figures
+
+        return figures(self)
+
     def export(self, stem: str | Path) -> tuple[Path, Path]:
         """Write the results as one tidy Parquet and one CSV; return both paths."""
         from adadecay.lab.results import export
