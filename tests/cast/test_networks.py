@@ -169,3 +169,22 @@ def test_a_users_own_network_gets_what_it_names_and_paired_weights(
     assert not torch.equal(first.weight, other.weight)
     # input_shape, classes, generator and width
     assert small("own_cast_network:generous").weight.shape == (10, 4)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_layout_changes_no_weight_and_hardly_the_output(name):
+    network = small(name)
+    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
+    wide = [m.weight for m in convolutions if min(m.weight.shape[1:]) > 1]
+    last = NETWORKS.get(name).facts["channels_last"]
+    for weight in wide:
+        ordered = weight.is_contiguous(memory_format=torch.channels_last)
+        assert ordered is last
+    x = torch.rand(4, *GREY, generator=seeded())
+    expected = network(x)
+    plain = small(name).to(memory_format=torch.contiguous_format)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(network.parameters(), plain.parameters(), strict=True)
+    )
+    torch.testing.assert_close(plain(x), expected, rtol=1e-4, atol=1e-4)

@@ -26,6 +26,7 @@ ROWS = Registry(
                 Argument("depth", int, None, "layers"),
                 Argument("norm", str, "batch", "which", choices=("batch", "group")),
                 Argument("bias", bool, False, "whether"),
+                Argument("slope", float, 1.0, "anything finite"),
             ),
             facts={"parameters": 7},
         ),
@@ -36,7 +37,13 @@ ROWS = Registry(
 
 def test_defaults_fill_in_and_ints_become_floats():
     checked = ROWS.check("resnet-18", {"width": 2, "bias": True})
-    assert checked == {"width": 2.0, "depth": None, "norm": "batch", "bias": True}
+    assert checked == {
+        "width": 2.0,
+        "depth": None,
+        "norm": "batch",
+        "bias": True,
+        "slope": 1.0,
+    }
     assert type(checked["width"]) is float
 
 
@@ -53,6 +60,8 @@ def test_defaults_fill_in_and_ints_become_floats():
         ("resnet-18", {"width": 0.1}, ValueError, ["at least 0.25", "not 0.1"]),
         ("resnet-18", {"width": 5}, ValueError, ["at most 4"]),
         ("resnet-18", {"width": float("nan")}, ValueError, ["finite"]),
+        ("resnet-18", {"slope": float("nan")}, ValueError, ["a finite number"]),
+        ("resnet-18", {"slope": float("-inf")}, ValueError, ["not -inf"]),
         ("resnet-18", {"depth": 1.5}, TypeError, ["a whole number"]),
         ("resnet-18", {"bias": 1}, TypeError, ["a bool"]),
         ("resnet-18", {"norm": "layer"}, ValueError, ["'batch', 'group'"]),

@@ -38,6 +38,7 @@ def _network(
     parameters: int,
     shape: tuple[int, int, int],
     smallest: int = 1,
+    channels_last: bool = False,
     arguments: tuple[Argument, ...] = (WIDTH,),
 ) -> Entry:
     facts = {
@@ -45,6 +46,7 @@ def _network(
         "parameters": parameters,  # at full width, for ``shape`` and ten classes
         "shape": shape,
         "smallest_image": smallest,
+        "channels_last": channels_last,  # where measured to be faster: docs/cast.md
     }
     return Entry(
         name,
@@ -83,6 +85,7 @@ NETWORKS = Registry(
             "LeCun et al. 1998",
             parameters=21_840,
             shape=GREY,
+            channels_last=True,
             smallest=16,
             arguments=(WIDTH, DROPOUT),
         ),
@@ -102,6 +105,7 @@ NETWORKS = Registry(
             "He et al. 2016, CIFAR form",
             parameters=11_173_962,
             shape=COLOUR,
+            channels_last=True,
         ),
         _network(
             "resnet-50",
@@ -110,6 +114,7 @@ NETWORKS = Registry(
             "He et al. 2016, CIFAR form",
             parameters=23_520_842,
             shape=COLOUR,
+            channels_last=True,
         ),
         _network(
             "googlenet",
@@ -118,6 +123,7 @@ NETWORKS = Registry(
             "Szegedy et al. 2015, CIFAR form",
             parameters=6_166_250,
             shape=COLOUR,
+            channels_last=True,
         ),
         _network(
             "denseconv",
@@ -126,6 +132,7 @@ NETWORKS = Registry(
             "Huang et al. 2017",
             parameters=1_000_618,
             shape=COLOUR,
+            channels_last=True,
             smallest=8,
         ),
     ],
@@ -172,11 +179,18 @@ def make(
         return _make_own(maker, given, checked, generator)
     _check_input(entry, input_shape, classes)
 
+    import torch
+
     from adadecay.lab.networks.weights import build
 
-    return build(
+    network = build(
         lambda: maker(input_shape=input_shape, classes=classes, **checked), generator
     )
+    # Weights in this order are enough: convolutions then take any input to it.
+    if entry.facts["channels_last"]:
+        # torch's types leave out what its documentation offers here.
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 def _check_input(entry: Entry, shape: tuple[int, int, int], classes: int) -> None:

@@ -112,25 +112,22 @@ class Matched(AdaDecay):
         super().__init__(params, lr, **options)
 
     def _adjust_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-        ones = [torch.ones_like(theta) for theta in thetas]
-        rate = _weighted_mean(thetas, ones)
+        rate = _total(thetas) / sum(theta.numel() for theta in thetas)
         if self.by == "power":
             powers = [param.abs().square() for param in params]
-            power_rate = _weighted_mean(thetas, powers)
+            shrunk = [t * power for t, power in zip(thetas, powers, strict=True)]
+            power_rate = _total(shrunk) / _total(powers)
             # A layer of zeros has no norm to shrink, and any θ does.
             rate = power_rate.where(power_rate.isfinite(), rate)
-        return [one.mul_(rate) for one in ones]
+        return [torch.ones_like(theta).mul_(rate) for theta in thetas]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "by": self.by}
 
 
-def _weighted_mean(values: list[Tensor], weights: list[Tensor]) -> Tensor:
-    wide = accumulation_dtype(values[0].device)
-    pairs = [(v.to(wide), w.to(wide)) for v, w in zip(values, weights, strict=True)]
-    above = torch.stack([(value * weight).sum() for value, weight in pairs]).sum()
-    below = torch.stack([weight.sum() for _, weight in pairs]).sum()
-    return above / below
+def _total(tensors: list[Tensor]) -> Tensor:
+    wide = accumulation_dtype(tensors[0].device)
+    return torch.stack([tensor.sum(dtype=wide) for tensor in tensors]).sum()
 
 
 def adadecay(params: Named, *, lr: float, pooling: str, **options: Any) -> Optimizer:
