@@ -12,8 +12,7 @@ from lab_runs import small_study
 from typer.testing import CliRunner
 
 from adadecay.commands import app
-from adadecay.commands.progress import Tally
-from adadecay.commands.tables import describe_estimate, duration
+from adadecay.commands.tables import describe_estimate
 from adadecay.lab.engines import (
     EpochDone,
     Failed,
@@ -22,6 +21,7 @@ from adadecay.lab.engines import (
     Started,
     Stopped,
 )
+from adadecay.lab.progress import Tally, duration
 from adadecay.lab.study import Study, run
 from adadecay.lab.summary import Estimate
 

@@ -185,9 +185,13 @@ def test_no_orphan_outlives_a_driver_that_is_killed(slow_run):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_finishes_the_epoch_and_says_how_to_go_on(slow_run, number):
     driver, folder, _ = slow_run
-    driver.send_signal(number)
+    if number == signal.SIGINT:  # a terminal's Ctrl-C reaches the workers as well
+        os.killpg(driver.pid, number)
+    else:
+        driver.send_signal(number)
     output, _ = driver.communicate(timeout=60)
     assert driver.returncode == 130, output
+    assert "Stopping after the epochs in flight" in output
     assert "To go on: adadecay run" in output
     assert output.count("saved, to go on later") == 2
     assert len(list(folder.glob("trials/*/*/checkpoint"))) == 2

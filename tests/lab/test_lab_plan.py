@@ -182,6 +182,21 @@ def test_the_source_of_a_users_functions_counts(tmp_path, monkeypatch):
         source_digest("their_modle:make")
 
 
+def test_another_source_is_another_trial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = tmp_path / "their_net.py"
+    for key in ("loss", "metric"):
+        found = set()
+        for body in ("1", "2"):
+            module.write_text(f"def f(outputs, targets):\n    return {body}\n")
+            found |= _ids(**{key: "their_net:f"})
+        assert len(found) == 8
+    cells = [{"dataset": "digits", "network": "their_net:f"}]
+    first = _ids(cells=cells)
+    module.write_text("def f():\n    return 3\n")
+    assert not first & _ids(cells=cells)
+
+
 def test_packages_and_relative_imports_count(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     package = tmp_path / "their_package"

@@ -72,6 +72,19 @@ def test_the_loop_is_the_loop_that_one_would_write(tmp_path):
         assert row["test_loss"] == pytest.approx(loss, rel=1e-6)
 
 
+def test_evaluation_is_without_dropout_and_changes_nothing(tmp_path):
+    study = small_study(tmp_path, "sgd", holdout=0.25, epochs=2)
+    training = prepare(study.plan.trials[0].definition, CPU)
+    rows = list(training.epochs(0))
+    (_, _), (inputs, targets) = lab_own.small_dataset()
+    training.network.eval()
+    with torch.no_grad():
+        outputs = training.network(torch.as_tensor(inputs))
+    loss = nn.functional.cross_entropy(outputs, torch.as_tensor(targets))
+    assert rows[-1]["test_loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert training.network[2].num_batches_tracked == 2 * 8  # 120 rows, 16 a batch
+
+
 def test_pairs_start_from_the_same_weights_and_see_the_same_batches(
     tmp_path, monkeypatch
 ):

@@ -76,7 +76,6 @@ def run_study(
     plain: bool = False,
 ) -> "Outcome":
     """Run a study with progress, and say how it ended."""
-    from adadecay.commands.progress import watching
     from adadecay.commands.status import print_status
     from adadecay.lab.engines import Settings
     from adadecay.lab.study import make_engine
@@ -92,8 +91,7 @@ def run_study(
         f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
     )
     try:
-        with watching(study, place.workers, plain=plain) as watch:
-            outcome = run_lab(study, engine=place, watch=watch)
+        outcome = run_lab(study, engine=place, plain=plain)
     except KeyboardInterrupt:
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None

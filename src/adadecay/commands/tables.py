@@ -3,27 +3,10 @@
 In: summaries of the lab. Out: rich renderables and short texts.
 """
 
+from adadecay.lab.progress import duration
 from adadecay.lab.summary import Estimate, Line
 
-__all__ = ["describe_estimate", "duration", "summary_table"]
-
-
-def duration(seconds: float) -> str:
-    """Return a time as a person would say it.
-
-    Example:
-        >>> duration(42), duration(3900), duration(200000)
-        ('42 s', '1 h 5 min', '2 d 8 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} d {hours % 24} h"
+__all__ = ["describe_estimate", "summary_table"]
 
 
 def describe_estimate(estimate: Estimate, workers: int) -> str:

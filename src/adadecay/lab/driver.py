@@ -80,6 +80,7 @@ def drive(
     *,
     attempts: int = ATTEMPTS,
     watch: Watch = lambda event: None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run what is left of a plan.
 
@@ -90,6 +91,7 @@ def drive(
         attempts: how often a trial whose worker dies is tried, counted anew whenever
             it gets further.
         watch: called with every event.
+        stopping: called when it is first asked to stop.
 
     Returns:
         How it ended. SIGINT and SIGTERM end it after the epochs in flight.
@@ -104,7 +106,7 @@ def drive(
         todo = [trial for trial in plan.unique if not states[trial.id].finished]
         progress = Progress(deque(todo), {trial.id: trial for trial in todo})
         keeper = _Keeper(store, progress, attempts, describe())
-        with _stopping_on_signals(engine) as stopped:
+        with _stopping_on_signals(engine, stopping) as stopped:
             for event in engine.events(lambda: _next_job(results, progress)):
                 keeper.keep(event)
                 watch(event)
@@ -224,7 +226,9 @@ def last_tenth(rows: list[dict[str, Any]], score: str) -> float | None:
 
 
 @contextlib.contextmanager
-def _stopping_on_signals(engine: Engine) -> Iterator[threading.Event]:
+def _stopping_on_signals(
+    engine: Engine, stopping: Callable[[], None]
+) -> Iterator[threading.Event]:
     """Let Ctrl-C and SIGTERM ask the engine to stop; a second one breaks off."""
     stopped = threading.Event()
 
@@ -233,6 +237,7 @@ def _stopping_on_signals(engine: Engine) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stopped.set()
         engine.stop()
+        stopping()
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped  # signals belong to the main thread

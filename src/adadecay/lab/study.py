@@ -16,6 +16,7 @@ from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
 from adadecay.lab.files import check_format, read_json
 from adadecay.lab.plan import Plan, make_plan
+from adadecay.lab.progress import watching
 from adadecay.lab.sources import LIVE, is_own
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import SpecError, make_spec, read_spec
@@ -152,6 +153,8 @@ def run(
     threads: int | None = None,
     checkpoint_seconds: float = 60.0,
     attempts: int = ATTEMPTS,
+    progress: bool = True,
+    plain: bool = False,
     watch: Callable[[Event], None] | None = None,
     engine: Engine | Literal["local", "ray"] = "local",
     address: str | None = None,
@@ -166,7 +169,9 @@ def run(
         threads: torch threads in each worker, instead of the study's.
         checkpoint_seconds: the least time between two checkpoints of a trial.
         attempts: how often a trial whose worker dies is tried.
-        watch: called with every event, after it was written.
+        progress: whether to show how far it is.
+        plain: show it as lines, on a terminal too.
+        watch: called with every event after it was written, instead of that.
         engine: where trials run: ``local``, processes on this machine; ``ray``, a
             cluster; or an engine that was made before.
         address: of the Ray cluster; ``auto`` is the one this machine belongs to. None
@@ -183,7 +188,7 @@ def run(
         ...         name="tiny", dataset="digits", network="nn-2", epochs=1, trials=1,
         ...         optimizers=["adadecay"], results=folder,
         ...     )
-        ...     run(study, workers=0).done
+        ...     run(study, workers=0, progress=False).done
         1
     """
     if isinstance(engine, str):
@@ -193,9 +198,24 @@ def run(
             checkpoint_seconds=checkpoint_seconds,
         )
         engine = make_engine(study, workers, settings, engine, address=address)
-    watch = watch or (lambda event: None)
     fetch_data(study)
-    return drive(study.plan, study.folder, engine, attempts=attempts, watch=watch)
+    if watch is None and progress:
+        with watching(study, engine.workers, plain=plain) as (watch, stopping):
+            return _drive(study, engine, attempts, watch, stopping)
+    return _drive(study, engine, attempts, watch or (lambda event: None), lambda: None)
+
+
+def _drive(
+    study: Study,
+    engine: Engine,
+    attempts: int,
+    watch: Callable[[Event], None],
+    stopping: Callable[[], None],
+) -> Outcome:
+    plan, folder = study.plan, study.folder
+    return drive(
+        plan, folder, engine, attempts=attempts, watch=watch, stopping=stopping
+    )
 
 
 def fetch_data(study: Study) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from adadecay.commands.tables import duration
 from adadecay.lab.engines import (
     EpochDone,
     Event,
@@ -28,9 +27,28 @@ if TYPE_CHECKING:
 
     from adadecay.lab.study import Study
 
-__all__ = ["Tally", "watching"]
+__all__ = ["Tally", "duration", "watching"]
 
+STOPPING = "Stopping after the epochs in flight; once more breaks off at once."
 QUIET = 10.0  # seconds between plain lines when no trial ends
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person would say it.
+
+    Example:
+        >>> duration(42), duration(3900), duration(200000)
+        ('42 s', '1 h 5 min', '2 d 7 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
 
 
 class Tally:
@@ -127,8 +145,8 @@ def name(trial: Trial) -> str:
 
 @contextmanager
 def watching(
-    study: "Study", workers: int, *, plain: bool
-) -> Iterator[Callable[[Event], None]]:
+    study: "Study", workers: int, *, plain: bool = False
+) -> Iterator[tuple[Callable[[Event], None], Callable[[], None]]]:
     """Show the progress of a run.
 
     Args:
@@ -137,17 +155,17 @@ def watching(
         plain: lines rather than a live view, wherever the output goes.
 
     Yields:
-        What is to be called with every event.
+        What is to be called with every event, and when the run is asked to stop.
     """
     from rich.console import Console
 
     tally = Tally(study, workers)
     console = Console(highlight=False)
-    if console.is_terminal and not plain:
-        with _live(tally, console) as watch:
-            yield watch
+    if plain or not (console.is_terminal or console.is_jupyter):
+        yield _plain(tally), lambda: print(STOPPING, flush=True)
     else:
-        yield _plain(tally)
+        with _live(tally, console) as watch:
+            yield watch, lambda: console.print(STOPPING)
 
 
 def _plain(tally: Tally) -> Callable[[Event], None]:
