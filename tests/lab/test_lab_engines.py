@@ -84,7 +84,7 @@ def test_an_error_of_the_users_is_their_traceback_and_no_second_attempt(tmp_path
         assert trace.endswith("ArithmeticError: the sum of my layers is wrong\n")
         assert "lab_own.py" in trace
         assert "raise ArithmeticError" in trace
-        assert "perform.py" not in trace
+        assert "adadecay/lab" not in trace
 
 
 def test_progress_resets_the_count_of_deaths(tmp_path):

@@ -149,6 +149,17 @@ def test_no_label_stands_for_two_things():
             kinds[key] = trial.id
 
 
+def test_labels_tell_conditions_apart():
+    twice = [{"name": "sgd"}, {"name": "sgd", "weight_decay": 1e-4}, "adadecay"]
+    plan = make_plan(make_spec({**BASE, "optimizers": twice}))
+    labels = [trial.label for trial in plan.trials if trial.number == 0]
+    assert labels == ["sgd", "sgd(weight_decay=0.0001)", "adadecay"]
+    with pytest.raises(
+        ValueError, match="'sgd' stands twice in the cell 'digits/nn-2'"
+    ):
+        make_plan(make_spec({**BASE, "optimizers": ["sgd", "sgd"]}))
+
+
 def test_planning_needs_no_torch():
     code = (
         "import sys\n"

@@ -9,8 +9,10 @@ import pytest
 from lab_killing import MOMENTS
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study
 
+from adadecay.lab.engines import Settings, Started
+from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.files import read_state, trial_folder
-from adadecay.lab.study import run
+from adadecay.lab.study import Study, run
 
 KILLER = Path(__file__).parent / "lab_killing.py"
 HALVES = (EVERY_OPTIMIZER[:5], EVERY_OPTIMIZER[5:])
@@ -39,6 +41,25 @@ def _compare(tmp_path, optimizers, *, kills, seed):
 @pytest.mark.parametrize("optimizers", HALVES, ids=("classic", "theta"))
 def test_ten_kills_change_no_number(tmp_path, optimizers):
     _compare(tmp_path, optimizers, kills=10, seed=1)
+
+
+def test_every_network_goes_on_exactly_where_it_was(tmp_path):
+    """Convolutions, batch norm and memory formats, put down after every epoch."""
+    smoke = Study("smoke", results=tmp_path / "calm")
+    calm = smoke.vary(only={"optimizer": ["adadecay"]}, epochs=3, examples=32)
+    rough = Study(calm.spec, results=tmp_path / "stopped")
+    run(calm, workers=0)
+    for _ in range(40):
+        engine = InlineEngine(Settings("cpu", 1))
+
+        def watch(event, engine=engine):
+            if isinstance(event, Started):
+                engine.stop()
+
+        if not run(rough, engine=engine, watch=watch).left:
+            break
+    assert len(numbers(calm)) == 8
+    assert numbers(rough) == numbers(calm)
 
 
 @pytest.mark.soak

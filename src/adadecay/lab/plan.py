@@ -10,11 +10,11 @@ import functools
 import hashlib
 import itertools
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from adadecay.lab.labels import brackets, optimizer_labels, short_names
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.schedules import SCHEDULES
@@ -113,7 +113,9 @@ def make_plan(spec: StudySpec) -> Plan:
     """
     trials: list[tuple[int, Trial]] = []
     conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
-    labels = _labels(spec, conditions)
+    given = [(c.optimizer, c.given) for c in conditions]
+    labels = optimizer_labels(spec, given)
+    _refuse_twins(conditions, labels)
     most = max(condition.trials for condition in conditions)
     seeds = [trial_seed(spec.seed, number) for number in range(most)]
     for place, condition in enumerate(conditions):
@@ -124,6 +126,18 @@ def make_plan(spec: StudySpec) -> Plan:
             trials.append((number, trial))
     trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
     return Plan(spec, tuple(trial for _, trial in trials))
+
+
+def _refuse_twins(conditions: list["Condition"], labels: list[str]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for condition, label in zip(conditions, labels, strict=True):
+        key = (condition.cell.name, label)
+        if key in seen:
+            raise ValueError(
+                f"{label!r} stands twice in the cell {condition.cell.name!r}: give one "
+                f"of them another label, or leave it out."
+            )
+        seen.add(key)
 
 
 @dataclass(frozen=True)
@@ -139,7 +153,7 @@ class Condition:
 
 def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Any]]]:
     """Give every dataset with every network, and the definition of both."""
-    short = _short_names(spec)
+    short = short_names(spec)
     if spec.trainer is not None:
         for arguments in spec.trainer.grid():
             cell = _name_cell("", short[spec.trainer.name], arguments)
@@ -149,7 +163,7 @@ def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, A
         pairs = itertools.product(cell_spec.dataset, cell_spec.network)
         for dataset, network in pairs:
             for given, arguments in itertools.product(dataset.grid(), network.grid()):
-                label = short[dataset.name] + _brackets(given)
+                label = short[dataset.name] + brackets(given)
                 full = NETWORKS.check(network.name, arguments)
                 yield (
                     cell_spec,
@@ -162,21 +176,8 @@ def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, A
 
 
 def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:
-    name = network + _brackets(arguments)
+    name = network + brackets(arguments)
     return Cell(f"{dataset}/{name}" if dataset else name, dataset, network)
-
-
-def _short_names(spec: StudySpec) -> dict[str, str]:
-    """Name a user's own by the function alone, where no two have the same."""
-    names: dict[str, None] = {}
-    for cell in spec.cells:
-        names |= dict.fromkeys(each.name for each in (*cell.dataset, *cell.network))
-    names |= dict.fromkeys(each.name for each in spec.optimizers)
-    if spec.trainer is not None:
-        names[spec.trainer.name] = None
-    ends = Counter(name.rpartition(":")[2] for name in names)
-    pairs = ((name, name.rpartition(":")[2]) for name in names)
-    return {name: end if ends[end] == 1 else name for name, end in pairs}
 
 
 def _conditions(
@@ -239,40 +240,6 @@ def score_key(spec: StudySpec) -> str:
     return "test_loss" if spec.loss else "test_accuracy"
 
 
-def _labels(spec: StudySpec, conditions: list[Condition]) -> list[str]:
-    """Name each optimizer, with those of its arguments that vary within the study."""
-    short = _short_names(spec)
-
-    def base_label(optimizer: OptimizerSpec) -> str:
-        return optimizer.label or short[optimizer.name]
-
-    seen: dict[str, dict[str, set[str]]] = {}
-    for condition in conditions:
-        values = seen.setdefault(base_label(condition.optimizer), {})
-        for key, value in condition.given.items():
-            values.setdefault(key, set()).add(repr(value))
-    labels = []
-    for condition in conditions:
-        base = base_label(condition.optimizer)
-        varied = {
-            key: value
-            for key, value in condition.given.items()
-            if len(seen[base][key]) > 1
-        }
-        labels.append(base + _brackets(varied))
-    return labels
-
-
-def _brackets(arguments: dict[str, Any]) -> str:
-    if not arguments:
-        return ""
-    shown = (
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-        for key, value in arguments.items()
-    )
-    return f"({', '.join(shown)})"
-
-
 def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Write a name out with its arguments and, if it is a user's own, its source."""
     whole: dict[str, Any] = {"name": name, "arguments": arguments}
@@ -299,4 +266,4 @@ def _schedules(
     for each in chosen:
         for given in each.grid():
             full = SCHEDULES.check(each.name, given)
-            yield each.name + _brackets(given), _whole(each.name, full)
+            yield each.name + brackets(given), _whole(each.name, full)

@@ -10,18 +10,18 @@ import functools
 import io
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from adadecay.lab import datasets, networks, optimizers
+from adadecay.lab import networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
+from adadecay.lab.ingredients import load_dataset, make_loss, make_metric
 from adadecay.lab.learning_rates import learning_rates
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.own_trainer import OwnTraining
-from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
 from adadecay.lab.theta import layer_names, sample_rates
 
@@ -29,7 +29,6 @@ __all__ = ["Training", "prepare"]
 
 EVALUATION_BATCH = 500  # part of what a result is: sums depend on it in the last bit
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-Loss = Callable[[Tensor, Tensor], Tensor]
 Row = dict[str, Any]
 
 
@@ -75,12 +74,12 @@ class NetworkTraining:
         self.device = device
         self.seed = definition["seed"]
         self.count = definition["epochs"]
-        dataset = _load_dataset(definition["dataset"])
+        dataset = load_dataset(definition["dataset"])
         self.digest: str | None = dataset.digest
         self._make_data(dataset)
         self.network = self._make_network(dataset)
-        self.loss = _make_loss(definition)
-        self.metric_name, self.metric = _make_metric(definition)
+        self.loss = make_loss(definition)
+        self.metric_name, self.metric = make_metric(definition)
         # Kept by optimizers that draw; reseeded at each epoch.
         self.generator = torch.Generator(device)
         self.optimizer = optimizers.make(
@@ -278,36 +277,3 @@ def _mean(losses: list[Tensor], sizes: list[int]) -> float:
     """Return the mean loss over examples; each loss is a mean over its batch."""
     weights = torch.tensor(sizes, dtype=torch.float64)
     return float(torch.stack(losses).double().cpu() @ weights / weights.sum())
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """Return how many percent of the rows have their largest output at the target."""
-    return 100 * float((outputs.argmax(dim=1) == targets).double().mean())
-
-
-def _load_dataset(named: dict[str, Any]) -> Dataset:
-    arguments = tuple(sorted(named["arguments"].items()))
-    return _cached_dataset(named["name"], named.get("source"), arguments)
-
-
-@functools.lru_cache(maxsize=2)  # a worker runs many trials on the same data
-def _cached_dataset(name: str, source: str | None, arguments: Any) -> Dataset:
-    # A user's function may draw its data: every worker must draw the same.
-    reseed(derive("dataset", name), "dataset", 0)
-    return datasets.load(name, **dict(arguments))
-
-
-def _make_loss(definition: dict[str, Any]) -> Loss:
-    if definition["loss"] is None:
-        return nn.functional.cross_entropy
-    loss: Loss = load_object(definition["loss"]["name"])
-    return loss
-
-
-def _make_metric(
-    definition: dict[str, Any],
-) -> tuple[str, Callable[[Tensor, Tensor], Any] | None]:
-    if definition["metric"] is not None:
-        name = definition["score"].removeprefix("test_")
-        return name, load_object(definition["metric"]["name"])
-    return ("accuracy", accuracy) if definition["loss"] is None else ("", None)

@@ -115,10 +115,28 @@ def connect(
             options |= _alone(slots, need, settings)
             # The same disk: whatever can be imported here can be imported there.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-            ray.init(runtime_env={"env_vars": variables}, **options)
+            with _loopback_allowed():
+                ray.init(runtime_env={"env_vars": variables}, **options)
         else:
             _join(ray, address, variables, own, options)
     return Link(ray.get_runtime_context().gcs_address, address is None, ray.shutdown)
+
+
+@contextlib.contextmanager
+def _loopback_allowed() -> Iterator[None]:
+    """Let Ray listen on loopback and nowhere else.
+
+    On Linux it takes 127.0.0.1 for a mistake and listens on every interface instead,
+    unless this switch is off, which it is on other systems.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _places_here(settings: Settings, need: Need) -> int:
@@ -144,11 +162,10 @@ def _join(
             f"streamed: run the command on a node of the cluster with --address auto."
         )
     options = {key: options[key] for key in ("log_to_driver", "logging_level")}
-    host, _, port = address.rpartition(":")
-    if host:
-        _require_reachable(address, host, port)
-        if host.startswith("127."):
-            options["_node_ip_address"] = host
+    host, _, port = _find(address).rpartition(":")
+    _require_reachable(address, host, port)
+    if host.startswith("127."):
+        options["_node_ip_address"] = host
     environment: dict[str, Any] = {"env_vars": variables}
     with tempfile.TemporaryDirectory(prefix="adadecay-") as folder:
         if pack_modules(own, Path(folder)):
@@ -160,9 +177,20 @@ def _join(
             raise EngineError(f"No Ray cluster at {address}: {first}") from error
 
 
+def _find(address: str) -> str:
+    """Return HOST:PORT for what Ray calls ``auto``, or for what is that already."""
+    from ray._private import services
+
+    try:
+        return str(services.canonicalize_bootstrap_address(address))
+    except (ConnectionError, ValueError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise EngineError(f"--address {address}: {first}") from error
+
+
 def _require_reachable(address: str, host: str, port: str) -> None:
     """Fail in seconds where Ray would try for a quarter of an hour."""
-    if not port.isdigit():
+    if not (host and port.isdigit()):
         raise EngineError(f"--address {address}: must be HOST:PORT, or auto.")
     try:
         _greet(host, int(port))

@@ -1,0 +1,68 @@
+"""What people call things: short names, and labels that tell conditions apart.
+
+In: a study. Out: texts. Labels define no result; they only have to be unique.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from adadecay.lab.spec import OptimizerSpec, StudySpec
+
+__all__ = ["brackets", "optimizer_labels", "short_names"]
+
+
+def short_names(spec: StudySpec) -> dict[str, str]:
+    """Name a user's own by the function alone, where no two have the same."""
+    names: dict[str, None] = {}
+    for cell in spec.cells:
+        names |= dict.fromkeys(each.name for each in (*cell.dataset, *cell.network))
+    names |= dict.fromkeys(each.name for each in spec.optimizers)
+    if spec.trainer is not None:
+        names[spec.trainer.name] = None
+    ends = Counter(name.rpartition(":")[2] for name in names)
+    pairs = ((name, name.rpartition(":")[2]) for name in names)
+    return {name: end if ends[end] == 1 else name for name, end in pairs}
+
+
+def optimizer_labels(
+    spec: StudySpec, given: Sequence[tuple[OptimizerSpec, dict[str, Any]]]
+) -> list[str]:
+    """Name each optimizer, with those of its arguments that vary within the study.
+
+    Args:
+        spec: the study.
+        given: optimizers, each with what the study says of it.
+
+    Returns:
+        A label for each, in order.
+    """
+    short = short_names(spec)
+
+    def base_label(optimizer: OptimizerSpec) -> str:
+        return optimizer.label or short[optimizer.name]
+
+    same: dict[str, list[dict[str, Any]]] = {}
+    for optimizer, arguments in given:
+        same.setdefault(base_label(optimizer), []).append(arguments)
+    labels = []
+    for optimizer, arguments in given:
+        base = base_label(optimizer)
+        varied = {
+            key: value
+            for key, value in arguments.items()
+            if any(other.get(key) != value for other in same[base])
+        }
+        labels.append(base + brackets(varied))
+    return labels
+
+
+def brackets(arguments: dict[str, Any]) -> str:
+    """Write arguments as ``(name=value, …)``; nothing where there are none."""
+    if not arguments:
+        return ""
+    shown = (
+        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in arguments.items()
+    )
+    return f"({', '.join(shown)})"
