@@ -1,0 +1,261 @@
+"""Adaptive weight decay as optax transforms, for JAX.
+
+In: gradients and parameters, as pytrees of arrays. Out: updates. Pure functions that
+can be jitted, vectorized and sharded: a layer's statistics are ordinary reductions, so
+that under ``jit`` they are of the whole array however it is laid out. The formula is
+restated here because JAX has no double by default; it is tested against the oracle and
+against torch. Needs ``adadecay[jax]``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from adadecay.layers import LayerOf
+
+__all__ = ["adadecay", "add_adaptive_decayed_weights", "decay_rates"]
+
+Array = jax.Array
+Mask = Any | Callable[[Any], Any]
+Leaf = Array | None
+
+
+class AdaptiveDecayState(NamedTuple):
+    """What the transform carries: how often it was used, and the inner one's state."""
+
+    steps: Array
+    inner: Any
+
+
+def adadecay(
+    learning_rate: optax.ScalarOrSchedule,
+    momentum: float | None = None,
+    nesterov: bool = False,
+    *,
+    weight_decay: optax.ScalarOrSchedule = 0.0,
+    alpha: float = 4.0,
+    decoupled: bool = False,
+    unit_mean: bool = False,
+    mask: Mask | None = None,
+    layer_of: LayerOf | None = None,
+    accumulator_dtype: Any | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Give the optimizer AdaDecay, as :func:`optax.sgd` with adaptive decay.
+
+    Args:
+        learning_rate: η, a number or a schedule.
+        momentum: momentum factor, None for none.
+        nesterov: use Nesterov's momentum.
+        weight_decay: λ, a number or a schedule.
+        alpha: steepness α of the sigmoid.
+        decoupled: shrink the weights by ηλθ apart from the momentum step.
+        unit_mean: divide θ by its mean over the layer.
+        mask: which leaves decay, as in :func:`optax.add_decayed_weights`.
+        layer_of: from a leaf's path, as ``dense.kernel``, to its layer's name; leaves
+            of one layer pool their statistics. None: each leaf is a layer.
+        accumulator_dtype: of the momentum.
+
+    Returns:
+        The transformation. Its updates are to be added to the parameters.
+
+    Example:
+        >>> optimizer = adadecay(0.1, momentum=0.9, weight_decay=5e-4)
+        >>> params = {"w": jnp.ones(3)}
+        >>> state = optimizer.init(params)
+        >>> updates, state = optimizer.update({"w": jnp.zeros(3)}, state, params)
+    """
+    move = (
+        optax.identity()
+        if momentum is None
+        else optax.trace(momentum, nesterov, accumulator_dtype)
+    )
+    decay = add_adaptive_decayed_weights(
+        weight_decay,
+        alpha,
+        mask,
+        inner=move if decoupled else None,
+        unit_mean=unit_mean,
+        layer_of=layer_of,
+    )
+    scale = optax.scale_by_learning_rate(learning_rate)
+    return optax.chain(decay, scale) if decoupled else optax.chain(decay, move, scale)
+
+
+def add_adaptive_decayed_weights(
+    weight_decay: optax.ScalarOrSchedule = 0.0,
+    alpha: float = 4.0,
+    mask: Mask | None = None,
+    *,
+    inner: optax.GradientTransformation | None = None,
+    unit_mean: bool = False,
+    layer_of: LayerOf | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Add λθw to the updates, with θ from the gradients that come in.
+
+    First in a chain it is coupled decay. For decoupled decay give what stands between
+    gradient and decay as ``inner``: θ is still of the gradient itself, as it must be.
+
+    Args:
+        weight_decay: λ, a number or a schedule.
+        alpha: steepness α of the sigmoid.
+        mask: a tree of booleans, or a function that makes one of the parameters, with
+            True where to decay; a prefix of the parameters' tree will do.
+        inner: a transformation that the updates pass before λθw is added.
+        unit_mean: divide θ by its mean over the layer.
+        layer_of: from a leaf's path to its layer's name, to pool statistics.
+
+    Returns:
+        The transformation.
+
+    Example:
+        >>> adamw = optax.chain(
+        ...     add_adaptive_decayed_weights(0.01, inner=optax.scale_by_adam()),
+        ...     optax.scale_by_learning_rate(1e-3),
+        ... )
+    """
+    within = optax.with_extra_args_support(inner or optax.identity())
+
+    def init(params: Any) -> AdaptiveDecayState:
+        return AdaptiveDecayState(jnp.zeros([], jnp.int32), within.init(params))
+
+    def update(
+        updates: Any, state: AdaptiveDecayState, params: Any = None, **extra: Any
+    ) -> tuple[Any, AdaptiveDecayState]:
+        if params is None:
+            raise ValueError(
+                "adaptive decay needs the parameters: call update(updates, state, "
+                "params)"
+            )
+        coefficient = (
+            weight_decay(state.steps) if callable(weight_decay) else weight_decay
+        )
+        chosen = mask(params) if callable(mask) else mask
+        thetas = _tree_rates(updates, chosen, alpha, unit_mean, layer_of)
+        updates, moved = within.update(updates, state.inner, params, **extra)
+        decayed = _add_decay(updates, thetas, params, coefficient)
+        return decayed, AdaptiveDecayState(optax.safe_increment(state.steps), moved)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _tree_rates(
+    grads: Any,
+    mask: Any | None,
+    alpha: float,
+    unit_mean: bool,
+    layer_of: LayerOf | None,
+) -> list[Leaf]:
+    """Give θ for each leaf, None where there is no gradient or no decay."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=_is_none)
+    chosen = [True] * len(leaves) if mask is None else _spread(mask, grads)
+    layers: dict[str | int, list[int]] = {}
+    for i, (path, leaf) in enumerate(leaves):
+        if leaf is None or not chosen[i]:
+            continue
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        layers.setdefault(i if layer_of is None else layer_of(name), []).append(i)
+    thetas: list[Leaf] = [None] * len(leaves)
+    for members in layers.values():
+        rates = pooled_decay_rates(
+            [leaves[i][1] for i in members], alpha, unit_mean=unit_mean
+        )
+        for i, theta in zip(members, rates, strict=True):
+            thetas[i] = theta
+    return thetas
+
+
+def _spread(mask: Any, grads: Any) -> list[bool]:
+    """Repeat a mask that is a prefix of the tree for every leaf."""
+    spread = jax.tree.map(
+        lambda chosen, part: jax.tree.map(lambda _: chosen, part, is_leaf=_is_none),
+        mask,
+        grads,
+        is_leaf=_is_none,
+    )
+    return [bool(chosen) for chosen in jax.tree.leaves(spread)]
+
+
+def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:
+    """Add λθw to the leaves that have a θ; the product is rounded once."""
+    flattened: tuple[list[Any], Any] = jax.tree.flatten(updates, is_leaf=_is_none)
+    leaves, tree = flattened
+    weights = tree.flatten_up_to(params)
+    for i, theta in enumerate(thetas):
+        if theta is not None:
+            weight = weights[i]
+            if not jnp.iscomplexobj(weight):
+                weight = weight.astype(theta.dtype)
+            rate = theta * jnp.asarray(coefficient, theta.dtype)
+            decay = rate.astype(weight.dtype) * weight
+            leaves[i] = leaves[i] + decay.astype(leaves[i].dtype)
+    return tree.unflatten(leaves)
+
+
+def decay_rates(grad: Array, alpha: float = 4.0) -> Array:
+    """Give every weight of one layer its decay rate θ, as the torch function does.
+
+    Args:
+        grad: the gradient of the layer.
+        alpha: steepness α.
+
+    Returns:
+        θ of the gradient's shape, in float64 for float64 and in float32 otherwise.
+
+    Example:
+        >>> decay_rates(jnp.array([1.0, -1.0]))
+        Array([1., 1.], dtype=float32)
+    """
+    return pooled_decay_rates([grad], alpha)[0]
+
+
+def pooled_decay_rates(
+    grads: Sequence[Array], alpha: float, *, unit_mean: bool = False
+) -> list[Array]:
+    """Give θ for several arrays that share one layer's statistics."""
+    magnitudes = [_magnitude(grad) for grad in grads]
+    filled = [m for m in magnitudes if m.size]
+    if not filled:
+        return magnitudes
+    wide = jnp.result_type(*filled)
+    filled = [m.astype(wide) for m in filled]
+    top = jnp.max(jnp.stack([m.max() for m in filled]))
+    bottom = jnp.min(jnp.stack([m.min() for m in filled]))
+    # Equal |g| are known by their extremes, exactly. (A NaN makes all of it false.)
+    regular = (top > bottom) & jnp.isfinite(top)
+    count = jnp.asarray(sum(m.size for m in filled), wide)
+    centred = [m * _power_of_two_below(top) for m in filled]
+    # Twice: the first mean is rounded to the size of |g|, the second to its spread.
+    for _ in range(2):
+        mean = _total(centred) / count
+        centred = [c - mean for c in centred]
+    variance = _total([jnp.square(c) for c in centred]) / count
+    slope = jnp.where(regular, alpha / jnp.sqrt(variance), 0).astype(wide)
+    thetas = [2 * jax.nn.sigmoid(jnp.where(regular, c, 0) * slope) for c in centred]
+    if unit_mean:
+        average = _total(thetas) / count
+        thetas = [theta / average for theta in thetas]
+    rest = iter(thetas)
+    return [next(rest).astype(m.dtype) if m.size else m for m in magnitudes]
+
+
+def _magnitude(grad: Array) -> Array:
+    size = jnp.abs(grad)
+    return size if size.dtype == jnp.float64 else size.astype(jnp.float32)
+
+
+def _total(parts: list[Array]) -> Array:
+    return jnp.sum(jnp.stack([jnp.sum(part) for part in parts]))
+
+
+def _power_of_two_below(value: Array) -> Array:
+    """Give 2^−e for m·2^e, as far as the type holds it: squares then stay in range."""
+    limit = 1022 if value.dtype == jnp.float64 else 126
+    _, exponent = jnp.frexp(jnp.where(jnp.isfinite(value), value, 1))
+    return jnp.ldexp(jnp.ones_like(value), jnp.clip(-exponent, -limit, limit))
