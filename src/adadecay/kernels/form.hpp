@@ -49,17 +49,23 @@ struct Update {
   bool nesterov, maximize, decoupled;
 };
 
+// A piece of a tensor: `count` elements, and `beyond` more that the same thread takes
+// next, which it may begin to fetch.
+struct Extent {
+  int64_t count, beyond;
+};
+
 struct Form {
   const char* name;
-  // Sums by way of float (which step.cpp checks) and wholly in double.
-  Sums (*quick_sums[kTypes])(const void* grad, int64_t count, Frame);
-  Sums (*exact_sums[kTypes])(const void* grad, int64_t count, Frame);
+  // Sums by way of float (which statistics.cpp checks) and wholly in double.
+  Sums (*quick_sums[kTypes])(const void* grad, Extent, Frame);
+  Sums (*exact_sums[kTypes])(const void* grad, Extent, Frame);
   // The sum of θ; where `out` is given, θ itself (double for f64, else float).
   double (*rates[kTypes])(const void* grad, int64_t count, const Rate&, void* out);
   // A step in place; returns the sum of θ. No buffer: no momentum. Fresh: the buffer
   // holds nothing yet and becomes d.
   double (*update[kTypes])(void* param, const void* grad, void* buffer, bool fresh,
-                           int64_t count, const Rate&, const Update&);
+                           Extent, const Rate&, const Update&);
 };
 
 // Null where this compiler cannot make the form or this CPU cannot run it.

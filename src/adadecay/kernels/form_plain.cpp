@@ -86,7 +86,6 @@ struct Array {
 struct Floats : Array<float, uint32_t, 8> {
   using Base = Array<float, uint32_t, 8>;
   static constexpr double largest_exponent = 126.0;
-  static constexpr double rounding_magic = 0x1.8p23;
   Floats() = default;
   Floats(Base base) : Base(base) {}
   static Floats all(double x) {
@@ -105,7 +104,6 @@ struct Floats : Array<float, uint32_t, 8> {
 struct Doubles : Array<double, uint64_t, 4> {
   using Base = Array<double, uint64_t, 4>;
   static constexpr double largest_exponent = 1022.0;
-  static constexpr double rounding_magic = 0x1.8p52;
   Doubles() = default;
   Doubles(Base base) : Base(base) {}
   static Doubles all(double x) {
@@ -120,6 +118,23 @@ struct Doubles : Array<double, uint64_t, 4> {
 
 inline Doubles low_half(Floats x) { return Doubles::load(x.v); }
 inline Doubles high_half(Floats x) { return Doubles::load(x.v + Doubles::width); }
+
+// 1 + 2^y for y within ±126, by a polynomial for the fraction and the exponent's bits for
+// the rest: adding `magic` rounds y to an integer and leaves that integer in the low
+// bits of the sum. The polynomial, a minimax fit on [-0.5, 0.5] with 2^0 = 1 kept
+// exact, is off by at most 9.2e-8 of the value.
+inline Floats one_plus_exp2(Floats y) {
+  const Floats magic = Floats::all(0x1.8p23);
+  const Floats rounded = y + magic;
+  const Floats f = y - (rounded - magic);
+  Floats p = Floats::all(0.0013264727425845739);
+  p = fma(p, f, Floats::all(0.00967151263821206));
+  p = fma(p, f, Floats::all(0.05550733742650856));
+  p = fma(p, f, Floats::all(0.2402224208542984));
+  p = fma(p, f, Floats::all(0.6931469775991829));
+  p = fma(p, f, Floats::all(1.0));
+  return Floats::all(1.0) + times_power(p, rounded);
+}
 
 #include "loops.hpp"
 

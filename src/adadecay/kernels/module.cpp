@@ -91,7 +91,8 @@ bool read_tensors(PyObject* const* args, std::vector<adadecay::Tensor>& tensors)
     adadecay::Tensor& t = tensors[i];
     t.param = reinterpret_cast<char*>(params[k]);
     t.grad = reinterpret_cast<const char*>(grads[k]);
-    t.buffer = reinterpret_cast<char*>(buffers[k]);
+    // Without momentum there are no buffers, and none are listed.
+    t.buffer = buffers.length == 0 ? nullptr : reinterpret_cast<char*>(buffers[k]);
     t.size = sizes[k];
     const int64_t type = types[k];
     t.layer = static_cast<int>(layers[k]);
@@ -192,10 +193,10 @@ adadecay::Rate rate_alone(const adadecay::Tensor& tensor, double alpha) {
   const int type = static_cast<int>(tensor.type);
   adadecay::Basis basis = adadecay::choose_basis(&list, 1, tensor.size);
   const auto& quick = basis.quick ? chosen->quick_sums : chosen->exact_sums;
-  adadecay::Sums sums = quick[type](tensor.grad, tensor.size, basis.frame);
+  adadecay::Sums sums = quick[type](tensor.grad, {tensor.size, 0}, basis.frame);
   if (!adadecay::trustworthy(sums, tensor.size, basis.quick)) {
     basis = adadecay::careful_basis(&list, 1, basis.frame);
-    sums = chosen->exact_sums[type](tensor.grad, tensor.size, basis.frame);
+    sums = chosen->exact_sums[type](tensor.grad, {tensor.size, 0}, basis.frame);
   }
   return adadecay::rate_of(basis.frame, sums, tensor.size, alpha,
                            tensor.type == adadecay::Type::f64);

@@ -1,8 +1,8 @@
 // The order of work in one step. Each tensor is cut into pieces by its size alone, so
 // that sums come out the same for any number of threads; the pieces form one queue:
-// first a layer's statistics, then (for unit_mean) its mean θ, then its update, from
-// the last piece backwards, because the end of the gradient is what the cache still
-// holds. Threads take pieces in order. A small layer is one piece of work, start to end.
+// first a layer's statistics, then (for unit_mean) its mean θ, then its update, while
+// the cache still holds what it can of the gradient. Threads take pieces in order. A
+// small layer is one piece of work, start to end.
 #include "step.hpp"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace adadecay {
 namespace {
 
-constexpr int64_t kPiece = 32768;      // elements: the least worth handing out
-constexpr int64_t kMostPieces = 128;   // of a tensor: bounds the memory of a step
+constexpr int64_t kPiece = 65536;        // elements: the least worth handing out
+constexpr int64_t kMostPieces = 128;     // of a tensor: bounds the memory of a step
 constexpr int64_t kThreadShare = 65536;  // elements that pay for waking a thread
 
 struct Layer {
@@ -30,6 +30,8 @@ struct Layer {
   Rate narrow, wide;
   std::atomic<int> sums_left{0}, rates_left{0};
   std::atomic<bool> sums_ready{false}, rates_ready{false};
+
+  const Rate& rate(Type type) const { return type == Type::f64 ? wide : narrow; }
 };
 
 enum class Kind { whole, sums, rates, update };
@@ -37,22 +39,17 @@ enum class Kind { whole, sums, rates, update };
 struct Stage {
   Kind kind;
   int layer;
+  int pieces;     // how many pieces make one task
   int64_t first;  // its place in the queue
 };
 
-struct Range {
-  int64_t begin, end;
-};
-
+// How a tensor is cut into pieces: by its size and nothing else.
 struct Cut {
   int64_t pieces, length;
   explicit Cut(int64_t size) {
     pieces = std::clamp((size + kPiece - 1) / kPiece, int64_t{1}, kMostPieces);
     length = ((size + pieces - 1) / pieces + 63) / 64 * 64;
     pieces = std::max((size + length - 1) / std::max(length, int64_t{1}), int64_t{1});
-  }
-  Range piece(int64_t k, int64_t size) const {
-    return {k * length, std::min((k + 1) * length, size)};
   }
 };
 
@@ -65,14 +62,14 @@ class Step {
     adaptive_ = options.alpha != 0.0 && (means || options.update.weight_decay != 0.0);
     sort_by_layer();
     make_layers();
+    threads_ = static_cast<int>(std::clamp(total_ / kThreadShare, int64_t{1},
+                                           static_cast<int64_t>(options.threads)));
     make_queue();
   }
 
   void run() {
-    const int64_t share = total_ / kThreadShare;
-    const int count = static_cast<int>(
-        std::clamp(share, int64_t{1}, static_cast<int64_t>(options_.threads)));
-    run_on_threads(count, [](void* self) { static_cast<Step*>(self)->work(); }, this);
+    run_on_threads(
+        threads_, [](void* self) { static_cast<Step*>(self)->work(); }, this);
   }
 
   void means(double* out) const {
@@ -131,16 +128,16 @@ class Step {
     return sorted_.data() + layer.first;
   }
 
+  // A task is a run of neighbouring pieces: long, because memory is read faster in long
+  // runs, but several for each thread, so that none waits long for a slower one.
   void push(Kind kind, int l) {
-    stages_.push_back({kind, l, tasks_});
-    tasks_ += kind == Kind::whole ? 1 : layers_[l].pieces;
+    const int pieces = layers_[l].pieces;
+    const int share = threads_ == 1 ? pieces : std::max(1, pieces / (4 * threads_));
+    stages_.push_back({kind, l, share, tasks_});
+    tasks_ += kind == Kind::whole ? 1 : (pieces + share - 1) / share;
   }
 
-  // With several threads a layer's update waits in the queue behind the next layer's
-  // statistics: by the time it comes up, its own are complete, and nobody waits.
   void make_queue() {
-    const int ahead = options_.threads > 1 ? 1 : 0;
-    int waiting = -1;
     for (int l = 0; l < layer_count_; ++l) {
       Layer& layer = layers_[l];
       if (layer.size <= kPiece) {
@@ -150,11 +147,8 @@ class Step {
       layer.sums_left = layer.rates_left = layer.pieces;
       if (adaptive_) push(Kind::sums, l);
       if (adaptive_ && options_.unit_mean) push(Kind::rates, l);
-      if (ahead && waiting >= 0) push(Kind::update, waiting);
-      if (!ahead) push(Kind::update, l);
-      waiting = l;
+      push(Kind::update, l);
     }
-    if (ahead && waiting >= 0) push(Kind::update, waiting);
   }
 
   void work() {
@@ -168,37 +162,43 @@ class Step {
     }
   }
 
-  void do_task(const Stage& stage, Layer& layer, int k) {
+  void do_task(const Stage& stage, Layer& layer, int task) {
+    const int begin = stage.kind == Kind::whole ? 0 : task * stage.pieces;
+    const int end = std::min(begin + stage.pieces, layer.pieces);
     switch (stage.kind) {
-      case Kind::whole:
-        if (adaptive_ && layer.size > 0) {
-          for (int p = 0; p < layer.pieces; ++p) sum_piece(layer, p);
-          finish_sums(layer);
-        }
-        if (adaptive_ && layer.size > 0 && options_.unit_mean) {
-          for (int p = 0; p < layer.pieces; ++p) rate_piece(layer, p);
-          finish_rates(layer);
-        }
-        for (int p = 0; p < layer.pieces; ++p) update_piece(layer, p);
-        return;
+      case Kind::whole: do_layer(layer); return;
       case Kind::sums:
-        sum_piece(layer, k);
-        if (layer.sums_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        sum_pieces(layer, begin, end);
+        if (layer.sums_left.fetch_sub(end - begin, std::memory_order_acq_rel) ==
+            end - begin) {
           finish_sums(layer);
         }
         return;
       case Kind::rates:
         wait_for(layer.sums_ready);
-        rate_piece(layer, k);
-        if (layer.rates_left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        rate_pieces(layer, begin, end);
+        if (layer.rates_left.fetch_sub(end - begin, std::memory_order_acq_rel) ==
+            end - begin) {
           finish_rates(layer);
         }
         return;
       case Kind::update:
         wait_for(options_.unit_mean ? layer.rates_ready : layer.sums_ready);
-        update_piece(layer, layer.pieces - 1 - k);
+        update_pieces(layer, begin, end);
         return;
     }
+  }
+
+  void do_layer(Layer& layer) {
+    if (adaptive_ && layer.size > 0) {
+      sum_pieces(layer, 0, layer.pieces);
+      finish_sums(layer);
+      if (options_.unit_mean) {
+        rate_pieces(layer, 0, layer.pieces);
+        finish_rates(layer);
+      }
+    }
+    update_pieces(layer, 0, layer.pieces);
   }
 
   // Whatever is waited for has been taken by a thread that is at work on it.
@@ -206,47 +206,53 @@ class Step {
     while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
   }
 
+  // Calls function(tensor, its type, offset in bytes, extent, place of the result) for
+  // each of a layer's pieces from `begin` to `end`.
   template <class Function>
-  void with_piece(const Layer& layer, int k, Function function) {
-    for (int i = layer.first;; ++i) {
+  void for_pieces(const Layer& layer, int begin, int end, Function function) {
+    int before = 0;  // pieces of the tensors that came before tensor i
+    for (int i = layer.first; i < layer.last; ++i) {
       const Tensor& t = *sorted_[i];
       const Cut cut(t.size);
-      if (k < cut.pieces) {
-        function(t, cut.piece(k, t.size), static_cast<int>(t.type));
-        return;
+      const int64_t last = std::min<int64_t>(end - before, cut.pieces);
+      const int64_t until = std::min(last * cut.length, t.size);
+      for (int64_t k = std::max(begin - before, 0); k < last; ++k) {
+        const int64_t from = k * cut.length, to = std::min(from + cut.length, t.size);
+        const int type = static_cast<int>(t.type);
+        function(t, type, from * kBytes[type], Extent{to - from, until - to},
+                 layer.first_piece + before + k);
       }
-      k -= static_cast<int>(cut.pieces);
+      before += static_cast<int>(cut.pieces);
     }
   }
 
-  void sum_piece(const Layer& layer, int k) {
-    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
-      const auto& sums = layer.basis.quick ? form_.quick_sums : form_.exact_sums;
-      sums_[layer.first_piece + k] = sums[type](t.grad + r.begin * kBytes[type],
-                                                r.end - r.begin, layer.basis.frame);
-    });
+  void sum_pieces(const Layer& layer, int begin, int end) {
+    const auto& sums = layer.basis.quick ? form_.quick_sums : form_.exact_sums;
+    for_pieces(layer, begin, end,
+               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t place) {
+                 sums_[place] = sums[type](t.grad + at, e, layer.basis.frame);
+               });
   }
 
-  void rate_piece(const Layer& layer, int k) {
-    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
-      const Rate& rate = t.type == Type::f64 ? layer.wide : layer.narrow;
-      const int64_t count = r.end - r.begin;
-      thetas_[layer.first_piece + k] =
-          rate.curve != Curve::none ? form_.rates[type](t.grad + r.begin * kBytes[type], count,
-                                            rate, nullptr)
-                        : static_cast<double>(count);
-    });
+  void rate_pieces(const Layer& layer, int begin, int end) {
+    for_pieces(layer, begin, end,
+               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t place) {
+                 const Rate& rate = layer.rate(t.type);
+                 thetas_[place] = rate.curve == Curve::none
+                                      ? static_cast<double>(e.count)
+                                      : form_.rates[type](t.grad + at, e.count, rate,
+                                                          nullptr);
+               });
   }
 
-  void update_piece(const Layer& layer, int k) {
-    with_piece(layer, k, [&](const Tensor& t, Range r, int type) {
-      const Rate& rate = t.type == Type::f64 ? layer.wide : layer.narrow;
-      const int64_t offset = r.begin * kBytes[type];
-      char* buffer = t.buffer == nullptr ? nullptr : t.buffer + offset;
-      thetas_[layer.first_piece + k] =
-          form_.update[type](t.param + offset, t.grad + offset, buffer, t.fresh,
-                             r.end - r.begin, rate, options_.update);
-    });
+  void update_pieces(const Layer& layer, int begin, int end) {
+    for_pieces(layer, begin, end,
+               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t place) {
+                 char* buffer = t.buffer == nullptr ? nullptr : t.buffer + at;
+                 thetas_[place] =
+                     form_.update[type](t.param + at, t.grad + at, buffer, t.fresh, e,
+                                        layer.rate(t.type), options_.update);
+               });
   }
 
   Sums total_sums(const Layer& layer) const {
@@ -263,7 +269,7 @@ class Step {
     if (!trustworthy(total, layer.size, layer.basis.quick)) {
       layer.basis = careful_basis(tensors_of(layer), layer.last - layer.first,
                                   layer.basis.frame);
-      for (int k = 0; k < layer.pieces; ++k) sum_piece(layer, k);
+      sum_pieces(layer, 0, layer.pieces);
       total = total_sums(layer);
     }
     const Frame frame = layer.basis.frame;
@@ -286,6 +292,7 @@ class Step {
   std::vector<const Tensor*> sorted_;
   std::unique_ptr<Layer[]> layers_;
   bool adaptive_;
+  int threads_ = 1;
   int layer_count_ = 0;
   int64_t total_ = 0, tasks_ = 0;
   std::vector<Stage> stages_;

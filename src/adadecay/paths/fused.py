@@ -7,7 +7,8 @@ gradients; layers with any other tensor go down the foreach path, in the same st
 way there is kept short, because for a small network it is most of the step.
 """
 
-from typing import NamedTuple, Unpack, cast
+from operator import attrgetter
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -20,17 +21,11 @@ from adadecay.paths import Adjust, Options, foreach, loop
 TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 NESTEROV, MAXIMIZE, DECOUPLED, UNIT_MEAN = 1, 2, 4, 8
 # Other tensor classes bring their own arithmetic and may have no memory at all.
-PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
 
-
-class Memory(NamedTuple):
-    """Where the tensors of a step lie: addresses, sizes and types for the kernel."""
-
-    params: list[int]
-    grads: list[int]
-    buffers: list[int]
-    sizes: list[int]
-    types: list[int]
+# Asked of every tensor at every step: `map` over these is the fastest that Python has.
+_address, _size, _type = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
+_on_cpu, _dense, _negated = attrgetter("is_cpu"), Tensor.is_contiguous, Tensor.is_neg
 
 
 def usable(params: list[Tensor], adjust: Adjust | None) -> bool:
@@ -67,51 +62,54 @@ def step(
     """
     if adjust is not None:
         raise RuntimeError("the fused path has no θ to adjust: use foreach=True")
-    memory = _locate(params, grads, buffers)
-    if memory is not None and _step(
-        params, buffers, layers, memory, means=means, **options
-    ):
-        return
-    if means is not None:
+    fresh: list[int] = []
+    state: list[Tensor] = []
+    if options["momentum"] != 0:
+        fresh = [i for i, buffer in enumerate(buffers) if buffer is None]
+        state = [
+            torch.empty_like(param) if buffer is None else buffer
+            for param, buffer in zip(params, buffers, strict=True)
+        ]
+    fits = suit(params, grads, state)
+    if fits and _call(params, grads, state, layers, fresh, means, options):
+        for i in fresh:
+            buffers[i] = state[i]
+        increment_version(params + state)
+    elif means is not None:
         raise RuntimeError("mean θ comes from the kernel, which a tensor does not suit")
-    if memory is None:
-        _divide(params, grads, buffers, layers, options)
-    else:  # memory that overlaps is for torch's own operations, one after another
+    elif fits:  # memory that overlaps is for torch's own operations, one by one
         foreach.step(params, grads, buffers, layers, **options)
+    else:
+        _divide(params, grads, buffers, layers, options)
 
 
-def _step(
+def _call(
     params: list[Tensor],
-    buffers: list[Tensor | None],
+    grads: list[Tensor],
+    state: list[Tensor],
     layers: list[int],
-    memory: Memory,
-    *,
+    fresh: list[int],
     means: list[float] | None,
-    **options: Unpack[Options],
+    options: Options,
 ) -> bool:
     """Call the kernel; False, with nothing changed, where tensors overlap."""
-    native, momentum = kernels.native, options["momentum"]
-    assert native is not None
-    fresh: list[int] = []
-    changed = params
-    if momentum != 0:
-        fresh = [i for i, buffer in enumerate(buffers) if buffer is None]
-        state = _with_new(buffers, fresh, params)
-        for i in fresh:
-            memory.buffers[i] = state[i].data_ptr()
-        changed = params + state
+    assert kernels.native is not None
     switches = (
         options["nesterov"] * NESTEROV
         | options["maximize"] * MAXIMIZE
         | options["decoupled"] * DECOUPLED
         | options["unit_mean"] * UNIT_MEAN
     )
-    done = native.step(
-        *memory,
+    done: bool = kernels.native.step(
+        list(map(_address, params)),
+        list(map(_address, grads)),
+        list(map(_address, state)),
+        list(map(_size, params)),
+        list(map(TYPES.__getitem__, map(_type, params))),
         layers,
         fresh,
         float(options["lr"]),
-        momentum,
+        options["momentum"],
         options["dampening"],
         float(options["weight_decay"]),
         options["alpha"],
@@ -119,49 +117,40 @@ def _step(
         torch.get_num_threads(),
         means,
     )
-    if not done:
-        return False
-    for i in fresh:
-        buffers[i] = state[i]
-    increment_version(changed)
-    return True
+    return done
 
 
-def _with_new(
-    buffers: list[Tensor | None], fresh: list[int], params: list[Tensor]
-) -> list[Tensor]:
-    """List the buffers, with empty ones at the places that have none yet."""
-    state = [*buffers]
-    for i in fresh:
-        state[i] = torch.empty_like(params[i])
-    return cast(list[Tensor], state)
+def suit(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool:
+    """Tell whether the kernel can take all of these tensors.
 
+    Args:
+        params: the parameters.
+        grads: their gradients.
+        state: their momentum buffers, or nothing.
 
-def _locate(
-    params: list[Tensor], grads: list[Tensor], buffers: list[Tensor | None]
-) -> Memory | None:
-    """Give the kernel's view of the tensors, or None if one of them does not suit."""
-    memory = Memory([], [], [], [], [])
-    for param, grad, buffer in zip(params, grads, buffers, strict=True):
-        size, dtype = param.numel(), param.dtype
-        for tensor in (param, grad) if buffer is None else (param, grad, buffer):
-            if not (
-                tensor.is_contiguous()
-                and tensor.dtype is dtype
-                and tensor.is_cpu
-                and tensor.numel() == size
-                and type(tensor) in PLAIN_TYPES
-                and not tensor.is_neg()
-            ):
-                if misfit(param, grad, buffer):
-                    return None
-                break
-        memory.params.append(param.data_ptr())
-        memory.grads.append(grad.data_ptr())
-        memory.buffers.append(0 if buffer is None else buffer.data_ptr())
-        memory.sizes.append(size)
-        memory.types.append(TYPES.get(dtype, -1))
-    return None if -1 in memory.types else memory
+    Returns:
+        Whether it can, unless memory overlaps, which the kernel sees for itself.
+    """
+    tensors = params + grads + state
+    types = list(map(_type, params))
+    sizes = list(map(_size, params))
+    if (
+        all(map(_dense, tensors))
+        and PLAIN_TYPES.issuperset(map(type, tensors))
+        and all(map(_on_cpu, tensors))
+        and not any(map(_negated, tensors))
+        and TYPES.keys() >= set(types)
+        and types == list(map(_type, grads))
+        and sizes == list(map(_size, grads))
+        and (
+            not state
+            or (types == list(map(_type, state)) and sizes == list(map(_size, state)))
+        )
+    ):
+        return True
+    others = state or params
+    triples = zip(params, grads, others, strict=True)
+    return all(misfit(*triple) is None for triple in triples)
 
 
 def misfit(param: Tensor, grad: Tensor, buffer: Tensor | None = None) -> str | None:
@@ -191,7 +180,7 @@ def misfit(param: Tensor, grad: Tensor, buffer: Tensor | None = None) -> str | N
             return f"{name} has another type or shape than the parameter"
         if not torch.ops.aten.is_non_overlapping_and_dense(tensor):
             return f"{name} has gaps or overlaps in memory (strides {tensor.stride()})"
-        if tensor.stride() != param.stride() and not _same_order(tensor, param):
+        if not _same_order(tensor, param):
             return f"{name} lies in another order in memory than the parameter"
     return None
 
@@ -216,10 +205,9 @@ def _divide(
         for layer, triple in zip(layers, triples, strict=True)
         if misfit(*triple) is not None
     }
-    plain = all(type(p) in PLAIN_TYPES for p in params)
-    rest = foreach.step if plain else loop.step
-    for path, chosen in ((step, False), (rest, True)):
-        indices = [i for i, layer in enumerate(layers) if (layer in unfit) is chosen]
+    plain = PLAIN_TYPES.issuperset(map(type, params))
+    for path, others in ((step, False), (foreach.step if plain else loop.step, True)):
+        indices = [i for i, layer in enumerate(layers) if (layer in unfit) is others]
         if not indices:
             continue
         part = [buffers[i] for i in indices]

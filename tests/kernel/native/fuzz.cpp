@@ -1,0 +1,243 @@
+// Random steps through the kernel, without Python, against the formula written out in
+// long double. Meant for sanitizers and valgrind: every tensor is its own allocation of
+// exactly its size, after a random number of elements that misalign its start.
+//   fuzz FORM ROUNDS SEED      exit status 0, or 1 with the first wrong number
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "form.hpp"
+#include "scalar.hpp"
+#include "step.hpp"
+
+using namespace adadecay;
+using Real = long double;
+
+namespace {
+
+std::mt19937_64 rng;
+
+int64_t whole(int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(rng);
+}
+double real(double low, double high) {
+  return std::uniform_real_distribution<double>(low, high)(rng);
+}
+bool coin() { return whole(0, 1) == 1; }
+
+double get(const char* at, Type type, int64_t i) {
+  switch (type) {
+    case Type::f32: return reinterpret_cast<const float*>(at)[i];
+    case Type::f64: return reinterpret_cast<const double*>(at)[i];
+    case Type::bf16: return widen(reinterpret_cast<const BFloat16*>(at)[i]);
+    default: return widen(reinterpret_cast<const Float16*>(at)[i]);
+  }
+}
+
+void put(char* at, Type type, int64_t i, double x) {
+  switch (type) {
+    case Type::f32: reinterpret_cast<float*>(at)[i] = static_cast<float>(x); return;
+    case Type::f64: reinterpret_cast<double*>(at)[i] = x; return;
+    case Type::bf16:
+      round_to(static_cast<float>(x), reinterpret_cast<BFloat16*>(at) + i);
+      return;
+    default: round_to(static_cast<float>(x), reinterpret_cast<Float16*>(at) + i);
+  }
+}
+
+// Memory that ends exactly where the tensor does.
+struct Block {
+  std::unique_ptr<char[]> memory;
+  char* start;
+  Block(int64_t size, Type type) {
+    const int64_t element = kBytes[static_cast<int>(type)];
+    const int64_t skipped = whole(0, 9) * element;
+    memory.reset(new char[skipped + size * element]);
+    start = memory.get() + skipped;
+  }
+};
+
+// One of the kinds of layer that statistics find hard.
+double draw(int kind, std::normal_distribution<double>& normal) {
+  const double x = normal(rng);
+  switch (kind) {
+    case 0: return x;
+    case 1: return 0.7 * (1.0 + 1e-3 * x);
+    case 2: return whole(0, 99) == 0 ? 50.0 * x : 0.0;
+    case 3: return coin() ? 0.25 : -0.25;
+    default: return x * x * x * 1e-4;
+  }
+}
+
+struct Problem {
+  std::vector<Tensor> tensors;
+  std::vector<Block> blocks;
+  std::vector<std::vector<double>> w, g, b;  // what was put there
+  Options options;
+};
+
+Options draw_options() {
+  Options o = {};
+  o.update.lr = real(0.001, 0.1);
+  o.update.weight_decay = coin() ? real(0.0001, 0.5) : 0.0;
+  o.update.momentum = coin() ? 0.9 : 0.0;
+  o.update.nesterov = o.update.momentum != 0.0 && coin();
+  o.update.damping = o.update.nesterov || coin() ? 1.0 : 0.6;
+  o.update.maximize = coin();
+  o.update.decoupled = coin();
+  const double alphas[] = {4.0, 1.0, -1.0, 8.0, 0.0};
+  o.alpha = alphas[whole(0, 4)];
+  o.unit_mean = whole(0, 3) == 0;
+  o.threads = static_cast<int>(whole(1, 4));
+  return o;
+}
+
+Problem draw_problem() {
+  Problem p;
+  p.options = draw_options();
+  std::normal_distribution<double> normal;
+  const int64_t count = whole(1, 6);
+  const bool pooled = coin(), large = whole(0, 7) == 0;
+  const Type type = static_cast<Type>(whole(0, 3));
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t size = large ? whole(30000, 90000) : whole(0, 5000);
+    const int kind = static_cast<int>(whole(0, 4));
+    for (int j = 0; j < 3; ++j) p.blocks.emplace_back(size, type);
+    Block* mine = &p.blocks[p.blocks.size() - 3];
+    const bool momentum = p.options.update.momentum != 0.0;
+    Tensor t = {mine[0].start, mine[1].start, momentum ? mine[2].start : nullptr,
+                size,          type,          pooled ? static_cast<int>(k % 2)
+                                                     : static_cast<int>(k),
+                momentum && coin()};
+    std::vector<double> values[3];
+    for (int64_t i = 0; i < size; ++i) {
+      put(t.param, type, i, normal(rng));
+      put(mine[1].start, type, i, draw(kind, normal));
+      // A fresh buffer is left as it came: reading it would be an error.
+      if (momentum && !t.fresh) put(t.buffer, type, i, normal(rng));
+      values[0].push_back(get(t.param, type, i));
+      values[1].push_back(get(t.grad, type, i));
+      values[2].push_back(momentum && !t.fresh ? get(t.buffer, type, i) : 0.0);
+    }
+    p.tensors.push_back(t);
+    p.w.push_back(values[0]);
+    p.g.push_back(values[1]);
+    p.b.push_back(values[2]);
+  }
+  return p;
+}
+
+// θ of every element, from the values as they were stored.
+std::vector<std::vector<Real>> expected_rates(const Problem& p) {
+  std::vector<std::vector<Real>> thetas;
+  std::map<int, std::vector<Real>> layers;
+  for (size_t k = 0; k < p.tensors.size(); ++k) {
+    for (double g : p.g[k]) layers[p.tensors[k].layer].push_back(std::fabs(g));
+  }
+  std::map<int, std::pair<Real, Real>> moments;
+  std::map<int, Real> means;
+  const auto theta_of = [&](int layer, double g) -> Real {
+    const auto [mean, sigma] = moments[layer];
+    if (!(sigma > 0)) return 1;
+    return 2 / (1 + std::exp(-p.options.alpha * (std::fabs((Real)g) - mean) / sigma));
+  };
+  for (auto& [layer, values] : layers) {
+    Real mean = 0, square = 0, total = 0;
+    for (Real v : values) mean += (v - values[0]) / values.size();
+    for (Real v : values) square += std::pow(v - values[0] - mean, 2) / values.size();
+    moments[layer] = {mean + values[0], std::sqrt(square)};
+    for (Real v : values) total += theta_of(layer, v);
+    means[layer] = total / values.size();
+  }
+  for (size_t k = 0; k < p.tensors.size(); ++k) {
+    thetas.emplace_back();
+    const int layer = p.tensors[k].layer;
+    for (double g : p.g[k]) {
+      const Real theta = theta_of(layer, g);
+      thetas.back().push_back(p.options.unit_mean ? theta / means[layer] : theta);
+    }
+  }
+  return thetas;
+}
+
+bool close(double got, Real wanted, Type type, const char* what, size_t k, size_t i) {
+  const double precision[] = {3e-6, 1e-12, 8e-3, 1e-3};
+  const double allowed =
+      precision[static_cast<int>(type)] * (1.0 + std::fabs((double)wanted));
+  if (std::fabs(got - (double)wanted) <= allowed) return true;
+  std::printf("%s[%zu][%zu] is %.9g instead of %.9Lg\n", what, k, i, got, wanted);
+  return false;
+}
+
+bool check(const Problem& p, const std::vector<double>& means) {
+  const Update& u = p.options.update;
+  const auto thetas = expected_rates(p);
+  std::map<int, std::pair<Real, int64_t>> averages;
+  for (size_t k = 0; k < p.tensors.size(); ++k) {
+    const Tensor& t = p.tensors[k];
+    for (size_t i = 0; i < p.w[k].size(); ++i) {
+      const Real theta = thetas[k][i], w = p.w[k][i];
+      averages[t.layer].first += theta;
+      ++averages[t.layer].second;
+      Real d = u.maximize ? -p.g[k][i] : p.g[k][i], base = w;
+      if (u.decoupled) base -= u.lr * u.weight_decay * theta * w;
+      else d += u.weight_decay * theta * w;
+      if (u.momentum != 0.0) {
+        const Real b = t.fresh ? d : u.momentum * p.b[k][i] + u.damping * d;
+        if (!close(get(t.buffer, t.type, i), b, t.type, "buffer", k, i)) return false;
+        d = u.nesterov ? d + u.momentum * b : b;
+      }
+      if (!close(get(t.param, t.type, i), base - u.lr * d, t.type, "param", k, i)) {
+        return false;
+      }
+      if (get(t.grad, t.type, i) != p.g[k][i]) {
+        std::printf("grad[%zu][%zu] was written\n", k, i);
+        return false;
+      }
+    }
+  }
+  for (size_t k = 0; k < means.size(); ++k) {
+    const auto [total, count] = averages[p.tensors[k].layer];
+    const Real wanted = count > 0 ? total / count : 1;
+    if (!close(means[k], wanted, Type::f32, "mean", k, 0)) return false;
+  }
+  return true;
+}
+
+const Form* form_named(const std::string& name) {
+  for (const Form* form : {avx512_form(), avx2_form(), plain_form()}) {
+    if (form != nullptr && name == form->name) return form;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count != 4) return 2;
+  const Form* form = form_named(words[1]);
+  if (form == nullptr) return 3;  // not on this CPU
+  const long rounds = std::atol(words[2]);
+  rng.seed(std::strtoull(words[3], nullptr, 10));
+  for (long round = 0; round < rounds; ++round) {
+    Problem p = draw_problem();
+    if (unusable(p.tensors, p.options.update.momentum != 0.0)) {
+      std::printf("round %ld was called unusable\n", round);
+      return 1;
+    }
+    std::vector<double> means(coin() ? p.tensors.size() : 0);
+    take_step(*form, p.tensors, p.options, means.empty() ? nullptr : means.data());
+    if (!check(p, means)) {
+      std::printf("in round %ld\n", round);
+      return 1;
+    }
+  }
+  std::printf("%ld rounds in form %s\n", rounds, form->name);
+  return 0;
+}
