@@ -174,7 +174,10 @@ def _join(
             ray.init(address=address, runtime_env=environment, **options)
         except (ConnectionError, ray.exceptions.RayError, ValueError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise EngineError(f"No Ray cluster at {address}: {first}") from error
+            raise EngineError(
+                f"No Ray cluster at {address}: {first}. If it asks for a token, set "
+                f"RAY_AUTH_MODE=token."
+            ) from error
 
 
 def _find(address: str) -> str:

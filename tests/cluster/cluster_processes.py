@@ -1,0 +1,46 @@
+"""Ray's processes, seen from outside."""
+
+import contextlib
+import time
+
+import psutil
+
+
+def family(pid):
+    """Every living descendant of a process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def alive(processes):
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def running_trials(pids):
+    """The processes below these that are in the middle of a trial."""
+    found = []
+    for process in (child for pid in pids for child in family(pid)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "ray::trial" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def raylet_of(node):
+    """The process id of a simulated node's raylet."""
+    return node.all_processes["raylet"][0].process.pid
+
+
+def wait_for(condition, seconds=90.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False

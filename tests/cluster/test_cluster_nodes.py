@@ -1,0 +1,100 @@
+"""Four nodes on one machine: two workers killed, a node removed."""
+
+import contextlib
+import os
+import signal
+
+import pytest
+from cluster_processes import alive, family, raylet_of, running_trials
+from lab_runs import numbers, trainer_study
+
+from adadecay.lab.engines import EpochDone, Finished, Lost, Settings, Started
+from adadecay.lab.engines.cluster import ClusterEngine
+from adadecay.lab.study import make_engine, run
+
+HOST = "127.0.0.1"
+NODE = {
+    "node_ip_address": HOST,
+    "include_dashboard": False,
+    "object_store_memory": 80 << 20,
+}
+SETTINGS = Settings("cpu", 1, checkpoint_seconds=0)
+
+
+@pytest.fixture
+def cluster(one_ray):
+    """A head, where the driver runs, and four nodes with one CPU each."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
+    for _ in range(4):
+        made.add_node(num_cpus=1, wait=False, **NODE)
+    made.wait_for_nodes()
+    started = family(os.getpid())
+    yield made
+    with contextlib.suppress(Exception):  # the head may be gone already
+        made.shutdown()
+    for process in alive(started):
+        process.kill()
+
+
+class Havoc:
+    """Kills two workers and removes a node, once there is something to lose."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.events = []
+        self.killed = 0
+        self.removed = False
+
+    def __call__(self, event):
+        self.events.append(event)
+        kinds = [type(each) for each in self.events]
+        saved = sum(
+            isinstance(each, EpochDone) and each.checkpoint is not None
+            for each in self.events
+        )
+        if Finished not in kinds or saved < 4 * (self.killed + 1):
+            return
+        nodes = sorted(self.cluster.worker_nodes, key=lambda node: node.node_id)
+        if self.killed < 2:
+            busy = running_trials(map(raylet_of, nodes))
+            if busy:
+                busy[0].send_signal(signal.SIGKILL)
+                self.killed += 1
+        elif not self.removed:
+            node = next(n for n in nodes if running_trials([raylet_of(n)]))
+            self.removed = True
+            self.cluster.remove_node(node, allow_graceful=False)
+
+
+def _study(folder):
+    trainer = {"name": "cluster_own:train_slowly", "pause": 0.15}
+    optimizers = ["sgd", "adadecay"]
+    return trainer_study(folder, trainer, trials=5, epochs=8, optimizers=optimizers)
+
+
+def test_a_study_survives_its_cluster(cluster, tmp_path):
+    study = _study(tmp_path / "havoc")
+    havoc = Havoc(cluster)
+    engine = make_engine(study, None, SETTINGS, "ray", address=cluster.address)
+    assert isinstance(engine, ClusterEngine)
+    assert engine.workers == 4
+    outcome = run(study, engine=engine, watch=havoc)
+
+    assert (havoc.killed, havoc.removed) == (2, True)
+    lost = [event.reason for event in havoc.events if isinstance(event, Lost)]
+    assert len([reason for reason in lost if "worker died" in reason]) == 2
+    assert [HOST in reason for reason in lost if "node" in reason] == [True]
+    assert (outcome.done, outcome.left, outcome.failed) == (10, 0, {})
+    finished = set()
+    for event in havoc.events:
+        if isinstance(event, Finished):
+            finished.add(event.trial)
+        else:
+            assert event.trial not in finished, "what was finished ran again"
+    went_on = [e for e in havoc.events if isinstance(e, Started) and e.epoch > 0]
+    assert len(went_on) == 3, "what was lost goes on from its checkpoint"
+    calm = _study(tmp_path / "calm")
+    run(calm, workers=0)
+    assert numbers(study) == numbers(calm)

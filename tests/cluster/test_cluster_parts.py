@@ -1,0 +1,240 @@
+"""The parts of the cluster engine that need no Ray to be running."""
+
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lab_runs import small_study
+
+from adadecay.lab.datasets.cache import file_of, open_arrays, recorded, write
+from adadecay.lab.datasets.parts import Part, digest
+from adadecay.lab.engines import (
+    EngineError,
+    EpochDone,
+    Failed,
+    Finished,
+    Settings,
+    Started,
+)
+from adadecay.lab.engines.cluster import (
+    ClusterEngine,
+    cause_of_loss,
+    connection,
+    parcels,
+)
+from adadecay.lab.engines.cluster.connection import HeadWatch, Need, choose_need, room
+from adadecay.lab.engines.cluster.messages import pack
+from adadecay.lab.engines.cluster.parcels import pack_modules
+from adadecay.lab.engines.cluster.task import on_assigned
+from adadecay.lab.files import Checkpoint
+from adadecay.lab.spec_file import SpecError
+from adadecay.lab.study import run
+
+
+def _events(*checkpoints):
+    rows = [EpochDone("t", {"epoch": n}, c) for n, c in enumerate(checkpoints)]
+    return [Started("t", 0, 0, {}), *rows, Finished("t", "done")]
+
+
+def test_events_come_out_as_they_went_in():
+    saved = Checkpoint(2, {"threads": 1}, bytes(range(256)) * 40)
+    events = _events(None, saved, None, None, saved)
+    messages = list(pack(events))
+    assert [event for message in messages for event in message.events()] == events
+    assert [len(message.small) for message in messages] == [1, 2, 3, 1]
+    assert all(b"\xff" not in repr(m.small).encode() for m in messages)
+    assert messages[1].payload is not None
+
+
+def test_slow_epochs_travel_alone_and_a_failure_at_once():
+    events = [*_events(None, None)[:-1], Failed("t", "why")]
+    assert [len(m.small) for m in pack(events, blink=0)] == [1, 1, 1, 1]
+    assert [len(m.small) for m in pack(events, blink=60)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("node", "need", "expected"),
+    [
+        ({"CPU": 8.0}, Need(1, 0), 8),
+        ({"CPU": 8.0}, Need(3, 0), 2),
+        ({"CPU": 1.0}, Need(0.1, 0), 10),
+        ({"CPU": 8.0, "GPU": 1.0}, Need(1, 0.25), 4),
+        ({"CPU": 2.0, "GPU": 1.0}, Need(1, 0.25), 2),
+        ({"CPU": 8.0}, Need(1, 0.25), 0),
+        ({}, Need(1, 0), 0),
+    ],
+)
+def test_room_on_a_node(node, need, expected):
+    assert room(node, need) == expected
+
+
+def _ray_with(**resources):
+    return SimpleNamespace(cluster_resources=lambda: resources)
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "resources", "expected"),
+    [
+        ("auto", Need(), {"CPU": 4.0}, Need(2.0, 0.0)),
+        ("auto", Need(), {"CPU": 4.0, "GPU": 1.0}, Need(2.0, 1.0)),
+        ("auto", Need(1, 0.25), {"GPU": 1.0}, Need(1, 0.25)),
+        ("cpu", Need(None, 0.25), {"GPU": 1.0}, Need(2.0, 0.0)),
+        ("cuda", Need(), {"CPU": 4.0}, Need(2.0, 1.0)),
+    ],
+)
+def test_what_a_trial_needs(device, given, resources, expected):
+    settings = Settings(device, threads=2)
+    assert choose_need(_ray_with(**resources), given, settings) == expected
+
+
+def test_cuda_without_a_gpu_is_a_contradiction():
+    with pytest.raises(EngineError, match=r"needs resources\.gpus above 0"):
+        choose_need(_ray_with(), Need(1, 0), Settings("cuda"))
+
+
+def test_the_device_is_the_one_that_ray_assigns():
+    assert on_assigned(Settings("auto", 3), ["2"]) == Settings("cuda", 3)
+    assert on_assigned(Settings("auto", 3), []) == Settings("cpu", 3)
+
+
+def test_resources_are_checked_and_define_no_result(tmp_path):
+    plain = small_study(tmp_path)
+    shared = small_study(tmp_path, resources={"cpus": 2, "gpus": 0.25})
+    assert (shared.spec.resources.cpus, shared.spec.resources.gpus) == (2, 0.25)
+    assert [t.id for t in plain.plan.trials] == [t.id for t in shared.plan.trials]
+    for bad in ({"cpus": 0}, {"cpus": 1.5}, {"gpus": -1}, {"gpus": 2}, {"gpu": 1}):
+        with pytest.raises(SpecError, match="resources"):
+            small_study(tmp_path, resources=bad)
+
+
+def test_engine_and_address_are_checked(tmp_path):
+    study = small_study(tmp_path)
+    with pytest.raises(SpecError, match="'rya' is none of local, ray"):
+        run(study, engine="rya")
+    with pytest.raises(SpecError, match="no meaning without engine ray"):
+        run(study, address="auto")
+    with pytest.raises(SpecError, match="workers = 0"):
+        run(study, engine="ray", workers=0)
+    with pytest.raises(ValueError, match="at least 1, not -1"):
+        ClusterEngine(Settings(), workers=-1)
+
+
+def test_wrong_addresses_fail_in_seconds():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    cases = {
+        "ray://127.0.0.1:10001": "run the command on a node of the cluster",
+        f"127.0.0.1:{port}": f"No Ray cluster at 127.0.0.1:{port}: Connection refused",
+        "nowhere": "--address nowhere",
+    }
+    for address, text in cases.items():
+        with pytest.raises(EngineError, match=text) as caught:
+            ClusterEngine(Settings("cpu"), address=address)
+        assert caught.value.status == 2
+
+
+def test_a_notebooks_functions_cannot_travel(tmp_path):
+    with pytest.raises(EngineError, match="defined in a notebook"):
+        ClusterEngine(Settings(), names=["adadecay_live:mine"])
+
+
+def test_without_ray_one_sentence_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['ray'] = None; from adadecay.cli import main; main()"
+    )
+    words = ["run", "quickstart", "--engine", "ray", "--results", str(tmp_path / "r")]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        "adadecay: The engine 'ray' needs Ray, which is not installed: "
+        "pip install 'adadecay[ray]'\n"
+    )
+
+
+def test_a_head_that_is_gone_is_noticed(monkeypatch):
+    monkeypatch.setattr(connection, "GLANCE", 0.0)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        watch = HeadWatch(address)
+        monkeypatch.setattr(connection, "PATIENCE", 0.0)
+        watch.check()
+    with pytest.raises(EngineError, match=f"head at {address}") as caught:
+        watch.check()
+    assert caught.value.status == 1
+    monkeypatch.setattr(connection, "PATIENCE", 60.0)
+    watch.check()  # it may come back
+
+
+def test_losses_are_told_in_a_few_words():
+    def made(name, text):
+        return type(name, (Exception,), {})(text)
+
+    node = made("NodeDiedError", "It died. Node IP: 10.0.0.7, node ID: abc. More.")
+    assert cause_of_loss(node) == "the node that it ran on is gone (10.0.0.7)"
+    assert "worker died" in cause_of_loss(made("WorkerCrashedError", "x\ny"))
+    assert "memory" in cause_of_loss(made("OutOfMemoryError", "x"))
+    assert cause_of_loss(made("ObjectLostError", "one\ntwo")) == "ObjectLostError: one"
+
+
+def test_modules_travel_with_those_beside_them(tmp_path, monkeypatch):
+    home, there = tmp_path / "home", tmp_path / "there"
+    (home / "mine" / "deep").mkdir(parents=True)
+    there.mkdir()
+    (home / "mine" / "__init__.py").write_text("import besides\n")
+    (home / "mine" / "deep" / "__init__.py").write_text("")
+    (home / "mine" / "deep" / "loop.py").write_text("from mine import other\n")
+    (home / "mine" / "other.py").write_text("import numpy\n")
+    (home / "besides.py").write_text("")
+    (home / "unrelated.py").write_text("")
+    monkeypatch.syspath_prepend(home)
+    assert pack_modules(["mine.deep.loop:train", "numpy:array"], there)
+    names = {str(path.relative_to(there)) for path in there.rglob("*.py")}
+    package = {"mine/__init__.py", "mine/deep/__init__.py", "mine/deep/loop.py"}
+    assert names == package | {"mine/other.py", "besides.py"}
+    (tmp_path / "empty").mkdir()
+    assert not pack_modules(["numpy:array"], tmp_path / "empty")
+
+
+def test_data_reaches_a_node_once(tmp_path, monkeypatch):
+    """A node that lacks a dataset gets the driver's file, and asks only once."""
+    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    parts = {"train_images": Part(array.shape, digest(array))}
+    monkeypatch.setattr(
+        parcels, "CATALOG", {"tiny": SimpleNamespace(name="tiny", parts=parts)}
+    )
+    driver, node = tmp_path / "driver", tmp_path / "node"
+    driver.mkdir()
+    facts = {"name": "tiny", "sha256": recorded(parts), "from": "a test"}
+    write(file_of("tiny", driver), {"train_images": array}, facts)
+    monkeypatch.setenv("ADADECAY_DATA", str(driver))
+    packed = parcels.pack_dataset("tiny")
+    assert parcels.pack_dataset("digits") is None
+
+    asked = []
+
+    def contents():
+        asked.append(1)
+        return packed
+
+    monkeypatch.setenv("ADADECAY_DATA", str(node))
+    parcels._is_here.cache_clear()
+    for _ in range(2):
+        parcels.unpack_dataset("tiny", contents)
+    assert asked == [1]
+    arrays, found = open_arrays(file_of("tiny", node), parts)
+    assert np.array_equal(arrays["train_images"], array)
+    assert found == facts
+    assert {path.name for path in node.iterdir()} <= {"tiny.safetensors", "tiny.lock"}
+    parcels._is_here.cache_clear()
