@@ -118,7 +118,14 @@ def test_an_epoch_has_as_many_gradients_as_sgds(batches):
 def test_the_last_step_uses_the_batches_that_remain(path):
     network = small_network()
     optimizer = CASE.make(network.named_parameters(), foreach=PATHS[path])
-    optimizer.step(closure_for(network, optimizer, range(3)))
+    inner, calls = closure_for(network, optimizer, range(3)), []
+
+    def closure():
+        calls.append(inner())
+        return calls[-1]
+
+    optimizer.step(closure)
+    assert [loss is None for loss in calls] == [False] * 3 + [True]  # and no fifth
     short = small_network()
     same = CASE.make(short.named_parameters(), langevin_steps=3, foreach=PATHS[path])
     same.step(closure_for(short, same, range(3)))

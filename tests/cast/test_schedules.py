@@ -44,7 +44,7 @@ def test_sigmoid_is_its_formula(epochs):
 
 @pytest.mark.parametrize("name", ANNEALED)
 @pytest.mark.parametrize("epochs", [4, 7, 100, 333])
-@pytest.mark.parametrize(("start", "end"), [(0.1, 0.001), (0.3, 0.0007)])
+@pytest.mark.parametrize(("start", "end"), [(0.1, 0.001), (0.426, 0.00519)])
 def test_both_ends_are_exact_and_the_way_goes_down(name, epochs, start, end):
     rates = [
         learning_rate(name, epoch, epochs, start=start, end=end)
