@@ -179,7 +179,7 @@ def test_no_orphan_outlives_a_driver_that_is_killed(slow_run):
     family = _descendants(driver.pid)
     assert len(family) >= 3, "two workers and the process that they fork from"
     driver.send_signal(signal.SIGKILL)
-    assert _wait_for(lambda: not any(map(_alive, family)), 10), "orphans"
+    assert _wait_for(lambda: not any(map(_alive, family))), "orphans"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,7 +8,13 @@ from adadecay.lab.engines import EpochDone, Settings
 from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.files import read_json, trial_folder
 from adadecay.lab.study import Study, run
-from adadecay.lab.summary import estimate, read_states, summarize
+from adadecay.lab.summary import (
+    Estimate,
+    estimate,
+    measure,
+    read_states,
+    summarize,
+)
 
 COLUMNS = {
     "trial",
@@ -139,8 +145,24 @@ def test_the_estimate_is_what_epochs_took(study):
     found = estimate(left, study.folder, workers=2)
     assert found.unknown == 0
     assert found.seconds == pytest.approx(expected / 2)
+    assert estimate(left, study.folder, workers=1, measured={"x": 9.0}) == Estimate(
+        found.seconds * 2, 0
+    )
     unknown = estimate(study.vary(batch_size=8).plan.unique, study.folder, workers=1)
     assert (unknown.seconds, unknown.unknown) == (0.0, 12)
+
+
+def test_a_few_batches_tell_how_long_an_epoch_takes(tmp_path):
+    study = small_study(
+        tmp_path, "sgd", "entropy-sgd", dataset="digits", network="nn-2", trials=3
+    )
+    found = measure(study.plan.trials, batches=2)
+    assert set(found) == {trial.timing for trial in study.plan.trials}
+    assert len(found) == 2
+    assert all(0 < seconds < 60 for seconds in found.values())
+    total = estimate(study.plan.trials, tmp_path, workers=1, measured=found)
+    assert total.seconds == pytest.approx(sum(found.values()) * 3 * 4)
+    assert not list(tmp_path.iterdir()), "measuring writes nothing"
 
 
 def test_each_trial_tells_where_it_comes_from(study):

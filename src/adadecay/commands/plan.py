@@ -18,6 +18,10 @@ def plan(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Workers to estimate for.")
     ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Time a few batches of what was never run."),
+    ] = False,
 ) -> None:
     """Show cells, trials, how many are done, and an estimate of the time left."""
     from rich.console import Console
@@ -26,6 +30,7 @@ def plan(
     from adadecay.commands.tables import describe_estimate, summary_table
     from adadecay.lab.engines.local import default_workers
     from adadecay.lab.summary import estimate, read_states, summarize
+    from adadecay.lab.summary import measure as timing
 
     spec, plan = study.spec, study.plan
     states = read_states(plan, study.folder)
@@ -41,4 +46,6 @@ def plan(
         f"{len(plan.cells)} cells, {len(plan.unique)} trials: {done} done, "
         f"{len(left)} left."
     )
-    typer.echo(describe_estimate(estimate(left, study.folder, workers=count), count))
+    known = timing(left) if measure else {}
+    rest = estimate(left, study.folder, workers=count, measured=known)
+    typer.echo(describe_estimate(rest, count))

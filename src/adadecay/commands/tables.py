@@ -17,7 +17,7 @@ def describe_estimate(estimate: Estimate, workers: int) -> str:
     if not estimate.seconds:
         return (
             f"Time left: not known, since no epoch of this kind was measured here yet "
-            f"({estimate.unknown} trials, {on})."
+            f"({estimate.unknown} trials, {on}): try --measure."
         )
     text = f"Time left: about {duration(estimate.seconds)} {on}"
     if estimate.unknown:

@@ -6,14 +6,14 @@ values for ``status``, ``plan`` and ``run`` to print. No torch, no data frames.
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from adadecay.lab.files import State, check_format, read_json, read_state
 from adadecay.lab.plan import Plan, Trial
 
-__all__ = ["Estimate", "Line", "estimate", "read_states", "summarize"]
+__all__ = ["Estimate", "Line", "estimate", "measure", "read_states", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,56 @@ def _line(cell: str, label: str, states: list[State]) -> Line:
     )
 
 
-def estimate(trials: Iterable[Trial], root: Path, *, workers: int) -> Estimate:
+def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
+    """Time a few batches of each kind of trial, on this process and one thread.
+
+    Args:
+        trials: of which kinds; a user's own training loop cannot be measured so.
+        batches: how many to time, after one that does not count.
+
+    Returns:
+        Seconds of an epoch, by kind.
+    """
+    import torch
+
+    from adadecay.lab.trial import NetworkTraining
+
+    kinds = {t.timing: t for t in trials if t.definition["trainer"] is None}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {
+            kind: NetworkTraining(t.definition, torch.device("cpu")).try_out(batches)
+            for kind, t in kinds.items()
+        }
+    finally:
+        torch.set_num_threads(threads)
+
+
+def estimate(
+    trials: Iterable[Trial],
+    root: Path,
+    *,
+    workers: int,
+    measured: Mapping[str, float] | None = None,
+) -> Estimate:
     """Say how long trials will take, from what the same kind took before.
 
     Args:
         trials: those without a result.
         root: the results folder, which keeps the seconds of an epoch by kind.
         workers: how many run at a time.
+        measured: seconds of an epoch by kind, for kinds that the folder does not know.
 
     Returns:
         Seconds on that many workers, and how many trials cannot be told yet.
     """
-    timings = read_json(root / "timings.json") or {}
+    timings = {**(measured or {}), **(read_json(root / "timings.json") or {})}
     seconds, unknown = 0.0, 0
     for trial in trials:
-        measured = timings.get(trial.timing)
-        if isinstance(measured, int | float):
-            seconds += measured * trial.definition["epochs"]
+        epoch = timings.get(trial.timing)
+        if isinstance(epoch, int | float):
+            seconds += epoch * trial.definition["epochs"]
         else:
             unknown += 1
     return Estimate(seconds / workers, unknown)

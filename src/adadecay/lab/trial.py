@@ -8,6 +8,7 @@ weights and optimizer state, and no generator state.
 
 import functools
 import io
+import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -159,6 +160,22 @@ class NetworkTraining:
         walk = self._walk if self.draws_batches else self._step_through
         losses, sizes, rates = walk(self.train.epoch(order))
         return _mean(losses, sizes), rates
+
+    def try_out(self, batches: int) -> float:
+        """Say how many seconds an epoch takes, from a few of its batches."""
+        self.network.train()
+        walk = self._walk if self.draws_batches else self._step_through
+        drawn = self.train.epoch(torch.Generator().manual_seed(self.seed))
+        walk(itertools.islice(drawn, 1))  # the first one is slower
+        begun = time.perf_counter()
+        _, sizes, _ = walk(itertools.islice(drawn, batches))
+        trained = (time.perf_counter() - begun) / max(1, len(sizes))
+        begun = time.perf_counter()
+        with torch.no_grad(), self._precision():
+            self.network.eval()(self._cast(next(self.parts["test"].in_order())[0]))
+        evaluated = time.perf_counter() - begun
+        tests = sum(len(part) for part in self.parts.values())
+        return len(self.train) * trained + tests * evaluated
 
     def _reseed(self, epoch: int) -> None:
         reseed(self.seed, "epoch", epoch)  # dropout, and a user's own draws

@@ -33,6 +33,7 @@ __all__ = [
     "connect",
     "count_slots",
     "import_ray",
+    "loopback_allowed",
     "require_a_place",
 ]
 
@@ -115,7 +116,7 @@ def connect(
             options |= _alone(slots, need, settings)
             # The same disk: whatever can be imported here can be imported there.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-            with _loopback_allowed():
+            with loopback_allowed():
                 ray.init(runtime_env={"env_vars": variables}, **options)
         else:
             _join(ray, address, variables, own, options)
@@ -123,7 +124,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def _loopback_allowed() -> Iterator[None]:
+def loopback_allowed() -> Iterator[None]:
     """Let Ray listen on loopback and nowhere else.
 
     On Linux it takes 127.0.0.1 for a mistake and listens on every interface instead,
