@@ -17,9 +17,10 @@ from torch.optim.optimizer import (
     _use_grad_for_differentiable,
 )
 
-from adadecay import kernels
+from adadecay import kernels, sharding
 from adadecay.layers import LayerOf, layer_indices
-from adadecay.paths import Adjust, Options, foreach, fused, loop
+from adadecay.paths import Adjust, Options, foreach, fused, loop, sharded
+from adadecay.paths.batches import Given
 from adadecay.settings import (
     check_settings,
     shrinks_past_zero,
@@ -113,6 +114,7 @@ class AdaDecay(Optimizer):
             raise RuntimeError(f"fused=True needs the kernel: {kernels.absence()}")
         self.layer_of = layer_of
         self._layers: list[list[int]] = []
+        self._roster = sharding.Roster()
         self._warned = False
         super().__init__(params, defaults)
         if all(_is_zero(group["weight_decay"]) for group in self.param_groups):
@@ -131,6 +133,7 @@ class AdaDecay(Optimizer):
         try:
             check_settings(group)
             layers = self._layers_of(group)
+            self._roster.check(self.param_groups)
         except (TypeError, ValueError, RuntimeError):
             del self.param_groups[before:]
             raise
@@ -163,13 +166,17 @@ class AdaDecay(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._roster.check(self.param_groups)
         collected = [
             self._collect(group, layers)
             for group, layers in zip(self.param_groups, self._layers, strict=True)
         ]
-        for group, tensors in zip(self.param_groups, collected, strict=True):
+        statistics = self._statistics(collected)
+        for group, tensors, given in zip(
+            self.param_groups, collected, statistics, strict=True
+        ):
             if tensors[0]:
-                self._update(group, tensors)
+                self._update(group, tensors, given)
         return loss
 
     def _collect(self, group: dict[str, Any], layers: list[int]) -> Collected:
@@ -182,7 +189,7 @@ class AdaDecay(Optimizer):
             grad = param.grad
             if grad is None:
                 continue
-            if grad.is_sparse or grad.layout != torch.strided:
+            if grad.layout is not torch.strided:
                 raise RuntimeError(_sparse_message(group, position, grad))
             params.append(param)
             grads.append(grad)
@@ -190,7 +197,22 @@ class AdaDecay(Optimizer):
             present.append(layers[position])
         return params, grads, buffers, present
 
-    def _update(self, group: dict[str, Any], tensors: Collected) -> None:
+    def _statistics(self, collected: list[Collected]) -> list[Given | None]:
+        """Give the statistics of layers that lie on several devices, all at once."""
+        if all(
+            type(grad) in PLAIN_TYPES for _, grads, *_ in collected for grad in grads
+        ):
+            return [None] * len(collected)
+        if self._adjustment() is not None:
+            raise RuntimeError(
+                f"{type(self).__name__} changes θ layer by layer, which DTensors do "
+                "not allow: a layer's θ lies on several devices"
+            )
+        return sharding.group_statistics(self.param_groups, collected)
+
+    def _update(
+        self, group: dict[str, Any], tensors: Collected, given: Given | None
+    ) -> None:
         """Send a group's tensors down the path that its settings choose."""
         params, grads, buffers, layers = tensors
         if not self._warned and shrinks_past_zero(group):
@@ -198,16 +220,28 @@ class AdaDecay(Optimizer):
             warn_shrinks_past_zero(group)
         options = cast(Options, {name: group[name] for name in OPTION_NAMES})
         adjust = self._adjustment()
-        path = self._path(group, params, adjust)
-        path(params, grads, buffers, layers, adjust=adjust, **options)
+        path = self._path(group, params, adjust, given)
+        first = [i for i, buffer in enumerate(buffers) if buffer is None]
+        if given is None:
+            path(params, grads, buffers, layers, adjust=adjust, **options)
+        else:
+            sharded.step(
+                params, grads, buffers, layers, path=path, given=given, **options
+            )
         if group["momentum"] != 0:
-            for param, buffer in zip(params, buffers, strict=True):
-                self.state[param]["momentum_buffer"] = buffer
+            for i in first:
+                self.state[params[i]]["momentum_buffer"] = buffers[i]
 
     def _path(
-        self, group: dict[str, Any], params: list[Tensor], adjust: Adjust | None
+        self,
+        group: dict[str, Any],
+        params: list[Tensor],
+        adjust: Adjust | None,
+        given: Given | None,
     ) -> Path:
         """Choose: what the group asks for, else the fastest that can take it."""
+        if given is not None:
+            return loop.step if group["foreach"] is False else foreach.step
         if group["foreach"]:
             return foreach.step
         if group["differentiable"] or group["foreach"] is False:
@@ -259,6 +293,8 @@ class AdaDecay(Optimizer):
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
         self._layers = [self._layers_of(group) for group in self.param_groups]
+        if "_roster" not in self.__dict__:  # a copy
+            self._roster = sharding.Roster()
 
 
 def _is_zero(weight_decay: float | Tensor) -> bool:

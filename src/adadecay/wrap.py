@@ -70,7 +70,7 @@ def adaptive_decay(
     check_alpha(alpha)
     for group in optimizer.param_groups:
         layer_indices(len(group["params"]), group.get("param_names"), layer_of)
-    sharding.refuse_flattened(optimizer.param_groups)
+    sharding.Roster().check(optimizer.param_groups)
     with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
         adapted = cast(Any, optimizer)
         adapted._adaptation = Adaptation(alpha, decoupled, unit_mean, layer_of)

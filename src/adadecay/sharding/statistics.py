@@ -1,28 +1,23 @@
-"""Layers that lie on several devices: the statistics of the whole, from its parts.
+"""What the parts of a layer sum up to, for all layers of a step together.
 
-In: parameters and gradients, of which some are DTensors (FSDP2, tensor parallelism).
-Out: for each of their layers the mean and deviation of |g| over the whole layer. Every
-rank sums up its own part as (count, mean, root of the squared deviations); one small
-all-gather for each device mesh brings all parts of all layers together, and every rank
-merges them in the same way. No gradient ever leaves its rank.
+In: the tensors of all parameter groups that decay. Out: statistics for each layer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from adadecay.paths.batches import Given, batches, group_rates
 from adadecay.paths.foreach_rates import layer_statistics as uniform_statistics
 from adadecay.paths.loop import members_by_layer
-from adadecay.rates import Statistics, accumulation_dtype, power_of_two_below
+from adadecay.rates import Statistics, accumulation_dtype
+from adadecay.sharding.gather import Gather
+from adadecay.sharding.placement import is_sharded, local
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 
 
 class Tensors(NamedTuple):
@@ -44,52 +39,37 @@ class Part(NamedTuple):
     grads: list[Tensor]
 
 
-def is_sharded(tensor: object) -> bool:
-    """Tell whether a tensor is a DTensor, without importing what may be missing."""
-    if type(tensor) in PLAIN_TYPES or not dist.is_available():
-        return False
-    from torch.distributed.tensor import DTensor
+def group_statistics(
+    groups: list[dict[str, Any]],
+    collected: Sequence[tuple[list[Tensor], list[Tensor], Any, list[int]]],
+) -> list[Given | None]:
+    """Do :func:`layer_statistics` for the groups of an AdaDecay.
 
-    return isinstance(tensor, DTensor)
+    Args:
+        groups: its parameter groups.
+        collected: parameters, gradients, buffers and layers of each.
 
-
-def local(tensor: Tensor) -> Tensor:
-    """Give the part of a tensor that lies on this rank; plain tensors as they are."""
-    if not is_sharded(tensor):
-        return tensor
-    part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
-    wait = getattr(part, "wait", None)  # a collective may still be under way
-    return part if wait is None else wait()
-
-
-def like(part: Tensor, whole: Tensor) -> Tensor:
-    """Make a tensor that is placed like another from its part on this rank."""
-    if not is_sharded(whole):
-        return part
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(whole, DTensor)
-    return DTensor.from_local(
-        part,
-        whole.device_mesh,
-        whole.placements,
-        run_check=False,
-        shape=whole.shape,
-        stride=whole.stride(),
-    )
-
-
-def refuse_flattened(groups: Iterable[dict[str, Any]]) -> None:
-    """Refuse parameters that FSDP1 has flattened: their layers are hidden."""
-    for number, group in enumerate(groups):
-        for position, param in enumerate(group["params"]):
-            if getattr(param, "_fsdp_flattened", False):
-                raise ValueError(
-                    f"parameter {position} of group {number} was flattened by FSDP1 "
-                    "(FullyShardedDataParallel), which hides the layers whose "
-                    "statistics the decay needs: use FSDP2, "
-                    "torch.distributed.fsdp.fully_shard"
-                )
+    Returns:
+        The statistics of each group: None if it is plain, none if it does not decay.
+    """
+    tensors, sharded = [], []
+    for group, (params, grads, _, layers) in zip(groups, collected, strict=True):
+        if group["differentiable"]:
+            raise ValueError("differentiable=True does not support DTensors")
+        names = {
+            id(p): str(n)
+            for p, n in zip(group["params"], group.get("param_names", ()), strict=False)
+        }
+        labels = [names.get(id(p), str(i)) for i, p in enumerate(params)]
+        settings = group["alpha"], group["unit_mean"]
+        sharded.append(any(is_sharded(grad) for grad in grads))
+        weight_decay = group["weight_decay"]
+        if isinstance(weight_decay, Tensor) or weight_decay != 0:
+            tensors.append(Tensors(params, grads, layers, *settings, labels))
+        else:
+            tensors.append(Tensors([], [], [], *settings, []))
+    found = layer_statistics(tensors)
+    return [(f or {}) if s else None for f, s in zip(found, sharded, strict=True)]
 
 
 def layer_statistics(groups: Sequence[Tensors]) -> list[Given | None]:
@@ -109,7 +89,7 @@ def layer_statistics(groups: Sequence[Tensors]) -> list[Given | None]:
         return [None] * len(groups)
     found: list[dict[int, Statistics]] = [{} for _ in groups]
     for mesh, dims, members in _layers_by_mesh(groups, sharded):
-        gather = _Gather(mesh, dims)
+        gather = Gather(mesh, dims)
         parts = [_part(groups, group, places, gather) for group, places in members]
         merged = gather.merge(_local_statistics(parts))
         for part, statistics in zip(parts, merged, strict=True):
@@ -179,7 +159,7 @@ def _cut_dimensions(group: Tensors, i: int) -> set[int]:
 
 
 def _part(
-    groups: Sequence[Tensors], number: int, members: list[int], gather: "_Gather"
+    groups: Sequence[Tensors], number: int, members: list[int], gather: Gather
 ) -> Part:
     group = groups[number]
     grads = [
@@ -219,7 +199,7 @@ def _add_averages(
     groups: Sequence[Tensors],
     parts: list[Part],
     found: list[dict[int, Statistics]],
-    gather: "_Gather",
+    gather: Gather,
 ) -> None:
     """Note the average θ of each layer that wants it: a second collective."""
     wanting = [part for part in parts if groups[part.group].unit_mean]
@@ -247,61 +227,3 @@ def _add_averages(
         statistics = found[part.group][part.layer]
         average = total / count.clamp_min(1)
         found[part.group][part.layer] = statistics._replace(average=average)
-
-
-class _Gather:
-    """The ranks that hold the parts of the layers of one mesh."""
-
-    def __init__(self, mesh: "DeviceMesh | None", dims: list[int]) -> None:
-        self.mesh = mesh
-        # Cut along several dimensions, the parts are spread over the whole mesh.
-        self.dims = dims if mesh is None or len(dims) < 2 else list(range(mesh.ndim))
-
-    def counts(self, grad: Any) -> bool:
-        """Tell whether this rank, of those that hold a copy, is the one that counts."""
-        if self.mesh is None:
-            return True
-        place = self.mesh.get_coordinate()
-        assert place is not None
-        return all(
-            place[d] == 0 or not grad.placements[d].is_replicate() for d in self.dims
-        )
-
-    def collect(self, rows: Tensor) -> Tensor:
-        """Bring the rows of all ranks together: [rank, layer, number]."""
-        if self.mesh is None or not self.dims:
-            return rows.unsqueeze(0)
-        group = self._group(self.mesh)
-        size = dist.get_world_size(group)
-        gathered = rows.new_empty((size, *rows.shape))
-        dist.all_gather_into_tensor(gathered, rows.contiguous(), group=group)
-        return gathered
-
-    def _group(self, mesh: "DeviceMesh") -> dist.ProcessGroup | None:
-        if len(self.dims) == 1:
-            return mesh.get_group(self.dims[0])
-        if mesh.size() == dist.get_world_size():
-            return None  # everybody
-        if not mesh.mesh_dim_names:
-            raise ValueError(
-                f"the layers are cut along several dimensions of {mesh}, which is not "
-                "all of the world: give it mesh_dim_names, so that it can be flattened"
-            )
-        return mesh._flatten().get_group()
-
-    def merge(self, rows: Tensor) -> list[Statistics]:
-        """Give mean and deviation of each whole layer, stably."""
-        count, mean, root = self.collect(rows).unbind(-1)
-        # A power of two keeps the squares in range, and changes no other bit.
-        scale = power_of_two_below(torch.maximum(mean, root).amax(0))
-        mean, root = mean * scale, root * scale
-        total = count.sum(0).clamp_min(1)
-        # From the mean of one rank that has something: equal means differ by exact 0.
-        origin = mean.gather(0, (count > 0).int().argmax(0, keepdim=True))[0]
-        whole = origin + (count * (mean - origin)).sum(0) / total
-        squares = (root.square() + count * (mean - whole).square()).sum(0)
-        variance = squares / total
-        regular = (variance > 0) & variance.isfinite()
-        deviation = variance.where(regular, 0).sqrt() / scale
-        pairs = zip((whole / scale).unbind(), deviation.unbind(), strict=True)
-        return [Statistics(m, s) for m, s in pairs]
