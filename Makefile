@@ -20,6 +20,7 @@ demo: $(VENV)/.demo
 	$(BIN)/adadecay demo
 
 test: lint
+	@if [ "$$CI" = true ]; then sh tools/chromium.sh; fi
 	$(PYTEST) -n 2 --dist worksteal tests
 
 lint: $(VENV)/.test
@@ -29,6 +30,8 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.test
 	$(BIN)/adadecay bench step
+	$(BIN)/adadecay bench batches
+	$(BIN)/adadecay bench train
 
 soak: $(VENV)/.test
 	$(PYTEST) -m soak --timeout 14400 tests
