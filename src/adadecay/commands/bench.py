@@ -1,5 +1,7 @@
 """``adadecay bench …``: what things cost on this machine, as ratios of medians."""
 
+from typing import Annotated
+
 import typer
 
 __all__ = ["app"]
@@ -64,5 +66,37 @@ def bench_scale() -> None:
         f"plan the whole paper   {cost.plan:.2f} s\n"
         f"status, {cost.trials:,} trials   {cost.status:.2f} s, "
         f"{cost.status_memory:.0f} MB\n"
-        f"table, {cost.rows:,} rows    {cost.table:.2f} s, {cost.table_memory:.0f} MB"
+        f"table, {cost.rows:,} rows    {cost.table:.2f} s, {cost.table_memory:.0f} MB\n"
+        f"driver, {cost.driven:,} idle trials   {cost.events:,.0f} events/s, "
+        f"{cost.driver_memory:.0f} MB"
+    )
+
+
+@app.command("step")
+def bench_step(
+    shape: Annotated[
+        list[str] | None, typer.Option(help="nn-2, resnet-18 or gpt2-small; repeat.")
+    ] = None,
+    threads: Annotated[
+        list[int] | None, typer.Option(help="Numbers of threads; repeat.")
+    ] = None,
+    effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
+    compiled: Annotated[bool, typer.Option(help="Include torch.compile.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Measure a step of SGD and of AdaDecay by every path, 1 thread and all."""
+    from adadecay.benchmark.shapes import SHAPES
+    from adadecay.commands.step_tables import print_steps
+
+    unknown = sorted(set(shape or ()) - set(SHAPES))
+    if unknown:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is not one of {', '.join(SHAPES)}", param_hint="--shape"
+        )
+    print_steps(
+        shape or list(SHAPES),
+        threads=threads,
+        effort=effort,
+        compiled=compiled,
+        as_json=as_json,
     )

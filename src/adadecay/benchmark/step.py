@@ -1,0 +1,276 @@
+"""The cost of a step: torch's SGD and AdaDecay by every path, on the same tensors.
+
+In: which shapes, how many threads and rounds. Out: one :class:`StepCost` for each
+contender. All contenders take turns in one process, so that whatever else the machine
+does slows them alike, and what counts is the ratio of their medians.
+"""
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from adadecay import AdaDecay, kernels
+from adadecay.benchmark.shapes import SHAPES
+
+__all__ = ["StepCost", "measure_bandwidth", "measure_steps", "measure_training"]
+
+SETTINGS: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
+BASE = "SGD fused"
+# Rounds of a measurement, enough for a median, and steps at a turn: small steps come
+# in bursts, because one alone would mostly measure who emptied the cache before it.
+ROUNDS = {"nn-2": 60, "resnet-18": 40, "gpt2-small": 9}
+BURST = {"nn-2": 20}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to take a step.
+
+    Args:
+        name: as the table shows it.
+        make: from parameters to the step.
+        bytes: what a parameter's step must at least move: gradient, weight and buffer
+            are read, weight and buffer written; AdaDecay reads the gradient again.
+        warmups: steps before the clock starts.
+    """
+
+    name: str
+    make: Callable[[list[torch.nn.Parameter]], Callable[[], object]]
+    bytes: int
+    warmups: int = 2
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one contender's step costs.
+
+    Args:
+        shape: name of the network.
+        parameters: how many numbers it has.
+        tensors: in how many tensors.
+        threads: torch's number of threads.
+        contender: the optimizer and its path.
+        rounds: how many turns the median is of.
+        milliseconds: the median.
+        ratio: in units of torch's fused SGD in the same run.
+        bytes_per_parameter: what a step must at least move.
+        bandwidth_share: of the memory bandwidth measured with as many threads.
+    """
+
+    shape: str
+    parameters: int
+    tensors: int
+    threads: int
+    contender: str
+    rounds: int
+    milliseconds: float
+    ratio: float
+    bytes_per_parameter: int
+    bandwidth_share: float
+
+    @property
+    def nanoseconds_per_parameter(self) -> float:
+        """The median step divided by the parameters."""
+        return self.milliseconds * 1e6 / self.parameters
+
+
+def _sgd(**path: bool) -> Callable[..., Callable[[], object]]:
+    return lambda params: torch.optim.SGD(params, **SETTINGS, **path).step
+
+
+def _adadecay(**options: Any) -> Callable[..., Callable[[], object]]:
+    return lambda params: AdaDecay(params, **SETTINGS, **options).step
+
+
+def _compiled(params: list[torch.nn.Parameter]) -> Callable[[], object]:
+    torch._dynamo.reset()
+    step = AdaDecay(params, **SETTINGS).step
+    compiled: Callable[[], object] = torch.compile(lambda: step())
+    return compiled
+
+
+def contenders(*, compiled: bool) -> list[Contender]:
+    """List who takes part: the kernel only where it is present."""
+    found = [
+        Contender("SGD loop", _sgd(foreach=False), 20),
+        Contender("SGD foreach", _sgd(foreach=True), 20),
+        Contender(BASE, _sgd(fused=True), 20),
+        Contender("AdaDecay loop", _adadecay(foreach=False), 24),
+        Contender("AdaDecay foreach", _adadecay(foreach=True), 24),
+    ]
+    if kernels.available():
+        found.append(Contender("AdaDecay fused", _adadecay(), 24))
+        found.append(
+            Contender("AdaDecay fused, unit_mean", _adadecay(unit_mean=True), 28)
+        )
+    if compiled:
+        found.append(Contender("AdaDecay compiled", _compiled, 24, warmups=3))
+    return found
+
+
+def measure_steps(
+    shapes: Sequence[str] = tuple(SHAPES),
+    *,
+    threads: Sequence[int] | None = None,
+    effort: float = 1.0,
+    compiled: bool = True,
+) -> Iterator[list[StepCost]]:
+    """Measure every contender on every shape, and give a table at a time.
+
+    Args:
+        shapes: names from :data:`adadecay.benchmark.shapes.SHAPES`.
+        threads: numbers of threads; by default one, and as many as torch uses.
+        effort: multiplies the number of rounds.
+        compiled: whether torch.compile takes part, which needs a C++ compiler and up
+            to a minute for each table.
+
+    Yields:
+        For each number of threads and each shape, one cost for each contender.
+    """
+    before = torch.get_num_threads()
+    try:
+        for count in dict.fromkeys(threads or (1, before)):
+            torch.set_num_threads(count)
+            bandwidth = measure_bandwidth()
+            for shape in shapes:
+                rounds = max(3, round(ROUNDS[shape] * effort))
+                yield _measure(shape, rounds, contenders(compiled=compiled), bandwidth)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(
+    shape: str, rounds: int, entrants: list[Contender], bandwidth: float
+) -> list[StepCost]:
+    params = _parameters(shape)
+    steps = {entrant.name: entrant.make(params) for entrant in entrants}
+    for entrant in entrants:
+        for _ in range(entrant.warmups):
+            steps[entrant.name]()
+    times = _take_turns(steps, rounds, burst=BURST.get(shape, 1))
+    del steps
+    count = sum(param.numel() for param in params)
+    base = median(times[BASE])
+    costs = []
+    for entrant in entrants:
+        seconds = median(times[entrant.name])
+        costs.append(
+            StepCost(
+                shape=shape,
+                parameters=count,
+                tensors=len(params),
+                threads=torch.get_num_threads(),
+                contender=entrant.name,
+                rounds=rounds,
+                milliseconds=1e3 * seconds,
+                ratio=seconds / base,
+                bytes_per_parameter=entrant.bytes,
+                bandwidth_share=entrant.bytes * count / seconds / bandwidth,
+            )
+        )
+    return costs
+
+
+def _parameters(shape: str) -> list[torch.nn.Parameter]:
+    """Weights and gradients of a network's shapes, from a fixed seed."""
+    generator = torch.Generator().manual_seed(0)
+    params = []
+    for size in SHAPES[shape]():
+        param = torch.nn.Parameter(0.1 * torch.randn(size, generator=generator))
+        param.grad = torch.randn(size, generator=generator)
+        params.append(param)
+    return params
+
+
+def _take_turns(
+    steps: dict[str, Callable[[], object]], rounds: int, *, burst: int = 1
+) -> dict[str, list[float]]:
+    """Time each in turn, in an order that is shuffled for every round."""
+    names = list(steps)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    order = random.Random(0)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name in order.sample(names, len(names)):
+                step = steps[name]
+                begun = time.perf_counter()
+                for _ in range(burst):
+                    step()
+                times[name].append((time.perf_counter() - begun) / burst)
+    finally:
+        if collecting:
+            gc.enable()
+    return times
+
+
+def measure_bandwidth(elements: int = 1 << 26) -> float:
+    """Measure the memory bandwidth in bytes per second, by ``a += b`` on large arrays.
+
+    Args:
+        elements: float32 numbers in each array, far more than a cache holds.
+
+    Returns:
+        The best of seven: 12 bytes an element (two reads, one write) over its time.
+    """
+    a, b = torch.zeros(elements), torch.ones(elements)
+    times = []
+    for _ in range(7):
+        begun = time.perf_counter()
+        a.add_(b)
+        times.append(time.perf_counter() - begun)
+    return 12 * elements / min(times)
+
+
+def measure_training(rounds: int = 30, *, batch: int = 128, steps: int = 20) -> float:
+    """Measure whole training steps of NN-2, the kernel in units of the foreach path.
+
+    Forward and backward use torch's threads, the step the kernel's: if the two fought
+    over the cores, it would show here.
+
+    Args:
+        rounds: how many times each side trains.
+        batch: examples in a batch.
+        steps: training steps in a round.
+
+    Returns:
+        The ratio of the medians.
+    """
+    inputs, targets = torch.randn(batch, 784), torch.randint(10, (batch,))
+    runs = {
+        "foreach": _training(inputs, targets, steps, foreach=True),
+        "fused": _training(inputs, targets, steps, foreach=None),
+    }
+    times = _take_turns(runs, rounds)
+    return median(times["fused"]) / median(times["foreach"])
+
+
+def _training(
+    inputs: torch.Tensor, targets: torch.Tensor, steps: int, *, foreach: bool | None
+) -> Callable[[], object]:
+    """Give a function that trains an NN-2 of its own for some steps."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(784, 100),
+        torch.nn.ReLU(),
+        torch.nn.Linear(100, 100),
+        torch.nn.ReLU(),
+        torch.nn.Linear(100, 10),
+    )
+    optimizer = AdaDecay(model.parameters(), foreach=foreach, **SETTINGS)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def run() -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.autograd.backward(loss_of(model(inputs), targets))
+            optimizer.step()
+
+    run()
+    return run

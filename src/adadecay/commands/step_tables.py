@@ -1,0 +1,94 @@
+"""How ``adadecay bench step`` shows its measurements: tables, or JSON for machines.
+
+In: which measurements to take. Out: text on standard output, a table as soon as it is
+complete, or one JSON document at the end.
+"""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from adadecay.benchmark.step import (
+    StepCost,
+    measure_bandwidth,
+    measure_steps,
+    measure_training,
+)
+
+__all__ = ["print_steps"]
+
+COLUMNS = {"ms": 10, "ns/param": 10, "B/param": 9, "bandwidth": 11, "÷ SGD fused": 13}
+HEADING = " " * 28 + "".join(f"{name:>{width}}" for name, width in COLUMNS.items())
+
+
+def print_steps(
+    shapes: list[str],
+    *,
+    threads: list[int] | None,
+    effort: float,
+    compiled: bool,
+    as_json: bool,
+) -> None:
+    """Measure, and print each table when it is complete."""
+    import torch
+
+    from adadecay import kernels
+
+    everything: list[StepCost] = []
+    say = _silent if as_json else typer.echo
+    form = kernels.form() or f"none ({kernels.absence()})"
+    say(f"torch {torch.__version__}, kernel form {form}; momentum 0.9, decay 5e-4")
+    for costs in measure_steps(
+        shapes, threads=threads, effort=effort, compiled=compiled
+    ):
+        everything += costs
+        say(_table(costs))
+    ratio = measure_training(max(3, round(30 * effort)))
+    say(
+        f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "
+        f"{ratio:.2f} × the time of the foreach path."
+    )
+    if as_json:
+        typer.echo(json.dumps(_document(everything, form, ratio), indent=2))
+
+
+def _silent(message: str) -> None:
+    """Say nothing: the JSON document at the end says it all."""
+
+
+def _table(costs: list[StepCost]) -> str:
+    first = costs[0]
+    lines = [
+        f"\n{first.shape}: {first.parameters:,} parameters in {first.tensors} tensors, "
+        f"{first.threads} thread{'s' if first.threads > 1 else ''}, "
+        f"medians of {first.rounds}",
+        HEADING,
+    ]
+    for cost in costs:
+        lines.append(
+            f"{cost.contender:28}{cost.milliseconds:>10.4g}"
+            f"{cost.nanoseconds_per_parameter:>10.3f}{cost.bytes_per_parameter:>9}"
+            f"{cost.bandwidth_share:>11.0%}{cost.ratio:>13.2f}"
+        )
+    return "\n".join(lines)
+
+
+def _document(costs: list[StepCost], form: str, training: float) -> dict[str, Any]:
+    import torch
+
+    return {
+        "torch": torch.__version__,
+        "kernel": form,
+        "threads": torch.get_num_threads(),
+        "bandwidth_bytes_per_second": measure_bandwidth(),
+        "training_fused_over_foreach": training,
+        "steps": [
+            {
+                **asdict(cost),
+                "nanoseconds_per_parameter": cost.nanoseconds_per_parameter,
+            }
+            for cost in costs
+        ],
+    }
