@@ -82,12 +82,12 @@ class Checkpoint:
     Args:
         epoch: the next epoch to run.
         environment: what it was computed with; another one cannot continue it.
-        payload: the bytes that a trial saved.
+        payload: the bytes that a trial saved; a view where they came over a network.
     """
 
     epoch: int
     environment: dict[str, Any]
-    payload: bytes
+    payload: bytes | memoryview
 
 
 def trial_folder(root: Path, trial_id: str) -> Path:
@@ -207,6 +207,6 @@ def read_checkpoint(root: Path, trial_id: str) -> Checkpoint | None:
     return Checkpoint(header["epoch"], header["environment"], payload)
 
 
-def digest(payload: bytes) -> str:
+def digest(payload: bytes | memoryview) -> str:
     """Name the contents of a checkpoint, to tell a damaged one."""
     return hashlib.blake2b(payload, digest_size=16).hexdigest()

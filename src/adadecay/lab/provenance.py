@@ -85,7 +85,7 @@ def environment(*, device: str, threads: int) -> dict[str, Any]:
     import torch
 
     found = {
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # its own class would bring torch along
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
         "device": device,

@@ -214,7 +214,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def _replace(path: Path, *parts: bytes) -> None:
+def _replace(path: Path, *parts: bytes | memoryview) -> None:
     """Write a whole file or leave the old one: temporary, sync, rename."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -108,7 +108,7 @@ def _go_on(
     if changed:
         what = ", ".join(f"{key} was {there.get(key)}" for key in changed)
         return 0, f"started again: {what}, and is {here[changed[0]]}"
-    if not training.load(checkpoint.payload):
+    if not training.load(bytes(checkpoint.payload)):
         return 0, "started again: it offers no checkpoint of its own"
     return checkpoint.epoch, ""
 

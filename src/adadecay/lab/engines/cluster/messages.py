@@ -41,7 +41,7 @@ class Message:
             return [*first, last]
         assert isinstance(last, EpochDone)
         assert last.checkpoint is not None
-        checkpoint = replace(last.checkpoint, payload=self.payload.tobytes())
+        checkpoint = replace(last.checkpoint, payload=self.payload.data)
         return [*first, replace(last, checkpoint=checkpoint)]
 
 

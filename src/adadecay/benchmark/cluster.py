@@ -1,0 +1,327 @@
+"""What a cluster's driver costs, and Ray against the local engine.
+
+In: how much to measure. Out: frozen records, to which
+:mod:`adadecay.benchmark.cluster_model` fits what a driver can serve. Its busy time is
+what it spends on anything but waiting for workers.
+"""
+
+import contextlib
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from adadecay.lab.engines import Engine, EpochDone, Event, Finished, Settings, Started
+from adadecay.lab.engines.cluster import ClusterEngine, Need
+from adadecay.lab.study import Study, make_engine, run
+
+__all__ = [
+    "CheckpointCost",
+    "DriverCost",
+    "Overhead",
+    "measure_checkpoints",
+    "measure_driver",
+    "measure_overhead",
+]
+
+TRIALS = "adadecay.benchmark.cluster_trials"
+
+
+class TimedEngine(ClusterEngine):
+    """A cluster engine that counts the seconds in which it waits for workers."""
+
+    waited = 0.0
+
+    def _ready(self) -> list[Any]:
+        begun = time.perf_counter()
+        try:
+            return super()._ready()
+        finally:
+            self.waited += time.perf_counter() - begun
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Ray against the local engine, on the same trials.
+
+    Args:
+        workers: of each.
+        trials: counted in each round, after a first one on each worker.
+        rounds: of one block on either engine.
+        local: trials an hour, the median.
+        ray: trials an hour, the median.
+        local_start: seconds until the first trial began, the median.
+        ray_start: the same, with the start of Ray itself.
+    """
+
+    workers: int
+    trials: int
+    rounds: int
+    local: float
+    ray: float
+    local_start: float
+    ray_start: float
+
+    @property
+    def ratio(self) -> float:
+        """Ray's trials an hour in units of the local engine's."""
+        return self.ray / self.local
+
+
+def measure_overhead(
+    *, rounds: int = 3, trials: int = 4, workers: int = 2, say: Callable[[str], None]
+) -> Overhead:
+    """Run NN-2 on MNIST, 3 epochs a trial, on both engines in turn.
+
+    Args:
+        rounds: blocks on each engine, interleaved.
+        trials: counted in a block, beyond one for each worker that warms it up.
+        workers: on each engine.
+        say: told how it goes.
+    """
+    rates: dict[str, list[float]] = {"local": [], "ray": []}
+    starts: dict[str, list[float]] = {"local": [], "ray": []}
+    for number in range(rounds):
+        for kind in rates:
+            rate, start = _block(kind, trials + workers, workers, seed=number)
+            rates[kind].append(rate)
+            starts[kind].append(start)
+            say(
+                f"  round {number}, {kind}: {rate:.0f} trials/h, {start:.1f} s to start"
+            )
+    return Overhead(
+        workers=workers,
+        trials=trials,
+        rounds=rounds,
+        local=median(rates["local"]),
+        ray=median(rates["ray"]),
+        local_start=median(starts["local"]),
+        ray_start=median(starts["ray"]),
+    )
+
+
+def _block(kind: str, trials: int, workers: int, *, seed: int) -> tuple[float, float]:
+    """Return trials an hour once every worker is warm, and the seconds to the first."""
+    ends: list[float] = []
+    first: list[float] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Finished):
+            ends.append(time.perf_counter())
+        elif isinstance(event, Started) and not first:
+            first.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory(prefix="adadecay-bench-") as folder:
+        study = Study(
+            name="overhead",
+            dataset="mnist",
+            network="nn-2",
+            optimizers=["adadecay"],
+            epochs=3,
+            trials=trials,
+            seed=seed,
+            device="cpu",
+            results=folder,
+        )
+        begun = time.perf_counter()
+        engine: Engine = make_engine(study, workers, Settings("cpu"), kind)
+        outcome = run(study, engine=engine, watch=watch)
+    if outcome.left:
+        raise RuntimeError(f"{outcome.left} trials of the benchmark did not finish.")
+    warm = ends[workers - 1]
+    return 3600 * (trials - workers) / (ends[-1] - warm), first[0] - begun
+
+
+@dataclass(frozen=True)
+class DriverCost:
+    """What the driver did for some trials that cost nothing.
+
+    Args:
+        trials: how many.
+        epochs: of each.
+        seconds: from the first trial's beginning to the last one's end.
+        busy: those in which the driver did not wait for workers.
+        cpu: processor seconds of the driver's process, all its threads.
+        megabytes: the most resident memory that the process had.
+    """
+
+    trials: int
+    epochs: int
+    seconds: float
+    busy: float
+    cpu: float
+    megabytes: float
+
+    @property
+    def events(self) -> int:
+        """Rows that were written, and a beginning and an end for each trial."""
+        return self.trials * (self.epochs + 2)
+
+
+def measure_driver(
+    sizes: Sequence[tuple[int, int]], *, workers: int = 2, say: Callable[[str], None]
+) -> list[DriverCost]:
+    """Run trials that do nothing, in numbers that grow.
+
+    Args:
+        sizes: trials and epochs of each run.
+        workers: of Ray, on this machine.
+        say: told how it goes.
+    """
+    costs = []
+    for trials, epochs in sizes:
+        cost = _drive(trials, epochs, workers)
+        costs.append(cost)
+        say(
+            f"  {trials} × {epochs}: {cost.seconds:.1f} s, "
+            f"{cost.events / cost.seconds:.0f} events/s; driver busy {cost.busy:.1f} s "
+            f"({cost.events / cost.busy:.0f} events/s), {cost.megabytes:.0f} MB"
+        )
+    return costs
+
+
+def _drive(trials: int, epochs: int, workers: int) -> DriverCost:
+    with tempfile.TemporaryDirectory(prefix="adadecay-bench-") as folder:
+        study = _own_study(folder, {"name": f"{TRIALS}:count"}, trials, epochs)
+        engine = TimedEngine(Settings("cpu"), workers=workers)
+        meter = _Meter(engine)
+        outcome = run(study, engine=engine, watch=meter)
+    if outcome.left:
+        raise RuntimeError(f"{outcome.left} trials of the benchmark did not finish.")
+    return DriverCost(
+        trials, epochs, meter.seconds, meter.busy, meter.cpu, meter.megabytes
+    )
+
+
+def _own_study(folder: str, trainer: dict[str, Any], trials: int, epochs: int) -> Study:
+    return Study(
+        name="driver",
+        trainer=trainer,
+        score="accuracy",
+        optimizers=["sgd"],
+        trials=trials,
+        epochs=epochs,
+        device="cpu",
+        results=folder,
+    )
+
+
+class _Meter:
+    """Watches a run: time, waiting and memory since its first event."""
+
+    def __init__(self, engine: TimedEngine) -> None:
+        self.engine = engine
+        self.begun: float | None = None
+        self.seconds = self.busy = self.cpu = self.megabytes = 0.0
+        self.checkpoints = 0
+        self._count = 0
+
+    def __call__(self, event: Event) -> None:
+        now = time.perf_counter()
+        if self.begun is None:
+            self.begun, self._waited = now, self.engine.waited
+            self._cpu = time.process_time()
+        self._count += 1
+        if isinstance(event, EpochDone) and event.checkpoint is not None:
+            self.checkpoints += 1
+        self.seconds = now - self.begun
+        self.busy = self.seconds - (self.engine.waited - self._waited)
+        if self._count % 500 == 1:
+            self.cpu = time.process_time() - self._cpu
+            self.megabytes = max(self.megabytes, _resident())
+
+
+def _resident() -> float:
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kB here
+
+
+@dataclass(frozen=True)
+class CheckpointCost:
+    """Checkpoints that workers on other nodes sent as fast as the driver took them.
+
+    Args:
+        workers: that sent.
+        nodes: on which they were.
+        checkpoints: how many came.
+        size: bytes of one.
+        seconds: from the first to the last.
+        busy: those in which the driver did not wait.
+        megabytes: the most resident memory of the driver.
+    """
+
+    workers: int
+    nodes: int
+    checkpoints: int
+    size: float
+    seconds: float
+    busy: float
+    megabytes: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that the driver took."""
+        return self.checkpoints * self.size / self.seconds
+
+    def serves(self, every: float = 60.0) -> float:
+        """Workers whose checkpoints, one in so many seconds, it could take."""
+        return self.rate * every / self.size
+
+
+def measure_checkpoints(
+    *, megabytes: float = 90.0, nodes: int = 2, workers: int = 4, epochs: int = 10
+) -> CheckpointCost:
+    """Stream checkpoints from several workers on simulated nodes to the driver."""
+    need = Need(cpus=nodes / workers, gpus=0)
+    trainer = {"name": f"{TRIALS}:weigh", "megabytes": megabytes}
+    with (
+        tempfile.TemporaryDirectory(prefix="adadecay-bench-") as folder,
+        simulated_cluster(nodes, object_store=int(8e6 * megabytes)) as address,
+    ):
+        study = _own_study(folder, trainer, workers, epochs)
+        settings = Settings("cpu", checkpoint_seconds=0)
+        engine = TimedEngine(settings, address=address, workers=workers, need=need)
+        meter = _Meter(engine)
+        run(study, engine=engine, watch=meter)
+    return CheckpointCost(
+        workers=workers,
+        nodes=nodes,
+        checkpoints=meter.checkpoints,
+        size=megabytes * 1e6,
+        seconds=meter.seconds,
+        busy=meter.busy,
+        megabytes=meter.megabytes,
+    )
+
+
+@contextlib.contextmanager
+def simulated_cluster(nodes: int, *, object_store: int) -> Iterator[str]:
+    """Start a head without CPUs and some nodes with one each, all on loopback."""
+    from adadecay.lab.engines.cluster.connection import (
+        LOOPBACK,
+        import_ray,
+        loopback_allowed,
+    )
+
+    import_ray()
+    from ray.cluster_utils import Cluster
+
+    options: dict[str, Any] = {
+        "node_ip_address": LOOPBACK,
+        "include_dashboard": False,
+        "object_store_memory": object_store,
+    }
+    with loopback_allowed():
+        cluster = Cluster(
+            initialize_head=True, head_node_args=options | {"num_cpus": 0}
+        )
+        try:
+            for _ in range(nodes):
+                cluster.add_node(num_cpus=1, **options)
+            yield str(cluster.address)
+        finally:
+            cluster.shutdown()  # type: ignore[no-untyped-call]
