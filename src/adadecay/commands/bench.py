@@ -100,3 +100,27 @@ def bench_step(
         compiled=compiled,
         as_json=as_json,
     )
+
+
+@app.command("cluster")
+def bench_cluster(
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="overhead, driver or checkpoints; repeat. Default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Of the overhead.")] = 3,
+    scale: Annotated[
+        float, typer.Option(help="Share of the paper's 5,500 trials.")
+    ] = 1.0,
+) -> None:
+    """Measure Ray against the local engine, and what one driver can serve."""
+    from adadecay.commands.cluster_tables import PARTS, print_cluster
+    from adadecay.commands.options import one_sentence
+
+    unknown = sorted(set(part or ()) - set(PARTS))
+    if unknown:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is not one of {', '.join(PARTS)}", param_hint="--part"
+        )
+    with one_sentence():
+        print_cluster(part or list(PARTS), rounds=rounds, scale=scale, say=typer.echo)

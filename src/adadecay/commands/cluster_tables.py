@@ -1,0 +1,92 @@
+"""``adadecay bench cluster``: measure, fit, check, print."""
+
+from collections.abc import Callable
+
+from adadecay.benchmark.cluster import (
+    CheckpointCost,
+    DriverCost,
+    measure_checkpoints,
+    measure_driver,
+    measure_overhead,
+)
+from adadecay.benchmark.cluster_model import Model, fit
+
+__all__ = ["PARTS", "print_cluster"]
+
+PARTS = ("overhead", "driver", "checkpoints")
+LARGEST = 5500  # all of the paper's trials, rounded
+# A study, the seconds of one of its trials, and the bytes of its checkpoint.
+STUDIES = (
+    ("NN-2 on MNIST, 2 s an epoch on one CPU", 200.0, 0.72e6),
+    ("ResNet-18 on CIFAR-10, 7 s an epoch on one GPU", 700.0, 90e6),
+)
+
+
+def print_cluster(
+    parts: list[str], *, rounds: int, scale: float, say: Callable[[str], None]
+) -> None:
+    """Measure some of the parts and tell what came out.
+
+    Args:
+        parts: which of :data:`PARTS`.
+        rounds: of the comparison with the local engine.
+        scale: share of the whole paper's trials that the largest run has.
+        say: prints a line.
+    """
+    if "overhead" in parts:
+        say("NN-2 on MNIST, 3 epochs a trial, two workers, interleaved:")
+        cost = measure_overhead(rounds=rounds, say=say)
+        say(
+            f"Ray reaches {cost.ratio:.1%} of the local engine's trials an hour "
+            f"({cost.ray:.0f} and {cost.local:.0f}); it starts in {cost.ray_start:.1f} "
+            f"s, the local engine in {cost.local_start:.1f} s"
+        )
+    byte = 0.0
+    if "checkpoints" in parts:
+        saved = measure_checkpoints()
+        byte = saved.busy / (saved.checkpoints * saved.size)
+        _print_checkpoints(saved, say)
+    if "driver" in parts:
+        say("Trials that do nothing, two workers on this machine:")
+        most = max(50, round(LARGEST * scale))
+        sizes = [(most // 10, 10), (most // 10, 100), (3 * most // 10, 10)]
+        sizes += [(3 * most // 10, 100), (most, 100)]
+        _print_model(measure_driver(sizes, say=say), byte, say)
+
+
+def _print_checkpoints(saved: CheckpointCost, say: Callable[[str], None]) -> None:
+    say(
+        f"Checkpoints of {saved.size / 1e6:.0f} MB from {saved.workers} workers on "
+        f"{saved.nodes} nodes: {saved.checkpoints} in {saved.seconds:.1f} s, "
+        f"{saved.rate / 1e6:.0f} MB/s, driver busy {saved.busy / saved.seconds:.0%} and "
+        f"at most {saved.megabytes:.0f} MB: serves {saved.serves():.0f} workers at one "
+        f"checkpoint a minute"
+    )
+
+
+def _print_model(
+    costs: list[DriverCost], byte: float, say: Callable[[str], None]
+) -> None:
+    """Fit to all runs but the largest, which is the check."""
+    *smaller, largest = costs
+    model = fit(smaller, byte)
+    predicted = model.busy(largest.trials, largest.epochs)
+    per_trial = [cost.busy / cost.trials for cost in costs if cost.epochs == 100]
+    say(
+        f"driver's busy time: {1e3 * model.trial:.2f} ms a trial + "
+        f"{1e6 * model.epoch:.0f} µs an epoch"
+        + (f" + {1e9 * byte:.2f} s a GB of checkpoints" if byte else "")
+    )
+    say(
+        f"check, {largest.trials} × {largest.epochs}: predicted {predicted:.1f} s, "
+        f"measured {largest.busy:.1f} s ({largest.busy / predicted - 1:+.0%}); a trial "
+        f"of 100 epochs costs {', '.join(f'{1e3 * each:.1f}' for each in per_trial)} ms "
+        f"at the three sizes"
+    )
+    _print_limits(model, say)
+
+
+def _print_limits(model: Model, say: Callable[[str], None]) -> None:
+    for name, seconds, size in STUDIES if model.byte else ():
+        workers = model.workers(seconds, 100, size)
+        say(f"{name}: one driver serves {workers:.0f} workers")
