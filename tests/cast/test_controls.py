@@ -196,6 +196,24 @@ def test_alpha_zero_is_sgd_bit_for_bit(label, path, nesterov, dtype):
     assert not equal(train(CASES[label], network, optimizer, range(20)), expected)
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("label", THETA_CASES)
+def test_alpha_zero_is_sgd_for_every_size_of_layer(label, path):
+    # 49 · (1/49) is not 1 in floating point, 49/49 is: sizes matter to an average.
+    drawn = torch.Generator().manual_seed(2)
+    starts = [torch.randn(size, generator=drawn) for size in range(1, 120)]
+    grads = [torch.randn(size, generator=drawn) for size in range(1, 120)]
+    ends = []
+    for each in ("sgd", label):
+        named = [(f"{i}.w", nn.Parameter(w.clone())) for i, w in enumerate(starts)]
+        for (_, p), g in zip(named, grads, strict=True):
+            p.grad = g
+        still = {"alpha": 0.0} if each != "sgd" else {}
+        CASES[each].make(named, weight_decay=0.3, foreach=PATHS[path], **still).step()
+        ends.append([p.detach() for _, p in named])
+    assert equal(*ends)
+
+
 @pytest.mark.parametrize("label", ["randomized", "shuffled", "entropy-sgd"])
 def test_the_generator_is_the_object_passed_in(label):
     from adadecay.lab import optimizers
