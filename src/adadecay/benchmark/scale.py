@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,24 @@ from adadecay.lab.study import Study
 
 __all__ = ["ScaleCosts", "fill_store", "measure_scale"]
 
+IDLE_EPOCHS = 10
 PLAN = (
     "from adadecay.lab import Study\n"
     "from adadecay.lab.spec_file import built_in_names\n"
     "names = [n for n in built_in_names() if n.startswith('paper/')]\n"
     "print(sum(len(Study(n).plan.trials) for n in names))\n"
+)
+DRIVE = (
+    "import sys, time\n"
+    "from adadecay.lab import Study, run\n"
+    "trials, epochs, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]\n"
+    "study = Study(name='idle', trainer='adadecay.benchmark.scale:no_training',\n"
+    "    score='score', optimizers=['sgd'], trials=trials, epochs=epochs,\n"
+    "    results=folder)\n"
+    "start = time.perf_counter()\n"
+    "outcome = run(study, workers=2, device='cpu', progress=False)\n"
+    "assert outcome.done == trials, outcome\n"
+    "print(time.perf_counter() - start)\n"
 )
 TABLE = (
     "import sys\n"
@@ -46,6 +60,9 @@ class ScaleCosts:
         table: seconds to read every epoch into the results table, likewise.
         rows: rows of that table.
         table_memory: largest memory of that, in megabytes.
+        events: events a second that the driver writes, with trials that do nothing.
+        driver_memory: its largest memory while it does, in megabytes.
+        driven: how many such trials there were.
     """
 
     trials: int
@@ -55,6 +72,17 @@ class ScaleCosts:
     table: float
     rows: int
     table_memory: float
+    events: float
+    driver_memory: float
+    driven: int
+
+
+def no_training(
+    make_optimizer: object, *, seed: int, epochs: int
+) -> Iterator[dict[str, float]]:
+    """Yield numbers without training: what remains is the lab's own cost."""
+    for epoch in range(epochs):
+        yield {"score": float(epoch)}
 
 
 def fill_store(study: Study, *, epochs: int = 100) -> int:
@@ -97,12 +125,15 @@ def _line(trial: Trial, epoch: int) -> str:
     return json.dumps(row, separators=(",", ":")) + "\n"
 
 
-def measure_scale(*, trials: int = 77, epochs: int = 100) -> ScaleCosts:
+def measure_scale(
+    *, trials: int = 77, epochs: int = 100, driven: int = 5500
+) -> ScaleCosts:
     """Simulate the comparison with so many trials as finished, and read it.
 
     Args:
         trials: paired trials; there are 72 times as many in all.
         epochs: of each trial.
+        driven: trials that do nothing, for the driver's own cost.
     """
     with tempfile.TemporaryDirectory() as folder:
         study = Study("paper/comparison", results=folder).vary(trials=trials)
@@ -111,8 +142,19 @@ def measure_scale(*, trials: int = 77, epochs: int = 100) -> ScaleCosts:
         which = ["paper/comparison", "--trials", str(trials), "--results", folder]
         _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
         rows, table, memory = _measured("-c", TABLE, str(trials), folder)
+        idle = str(Path(folder) / "idle")
+        said, _, driver = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)
     return ScaleCosts(
-        count, plan, status, status_memory, table, int(rows.split()[-1]), memory
+        trials=count,
+        plan=plan,
+        status=status,
+        status_memory=status_memory,
+        table=table,
+        rows=int(rows.split()[-1]),
+        table_memory=memory,
+        events=driven * (IDLE_EPOCHS + 2) / float(said.split()[-1]),
+        driver_memory=driver,
+        driven=driven,
     )
 
 
