@@ -50,13 +50,24 @@ def curves(analysis: Analysis) -> pl.DataFrame:
         pl.col("score").is_not_null(), pl.col("status") != "failed"
     )
     frames = []
-    for values, rows in table.group_by(SETTINGS, maintain_order=True):
-        arm = dict(zip(SETTINGS, values, strict=True))
-        frames.append(_curve(arm, rows, analysis.trim))
+    kept = table.select("cell", "optimizer", "epoch", "score")
+    for (cell, optimizer), rows in kept.group_by(
+        "cell", "optimizer", maintain_order=True
+    ):
+        frame = _curve(rows, analysis.trim)
+        frames.append(
+            frame.select(
+                pl.lit(spell_cell(str(cell or ""))).alias("where"),
+                pl.lit(optimizer).alias("optimizer"),
+                "epoch",
+                pl.col("mean", "low", "high").round(4),
+                "trials",
+            )
+        )
     return pl.concat(frames) if frames else pl.DataFrame()
 
 
-def _curve(arm: dict[str, Any], rows: pl.DataFrame, trim: float) -> pl.DataFrame:
+def _curve(rows: pl.DataFrame, trim: float) -> pl.DataFrame:
     grouped = rows.group_by("epoch").agg("score").sort("epoch")
     step = max(1, -(-len(grouped) // MOST_POINTS))
     keep = [i for i in range(len(grouped)) if i % step == 0 or i == len(grouped) - 1]
@@ -73,14 +84,7 @@ def _curve(arm: dict[str, Any], rows: pl.DataFrame, trim: float) -> pl.DataFrame
             "high": high,
         }
         frames.append(pl.DataFrame(values).with_columns(pl.lit(trials).alias("trials")))
-    frame = pl.concat(frames).sort("epoch")
-    return frame.select(
-        pl.lit(spell_cell(arm["cell"] or "")).alias("where"),
-        pl.lit(arm["optimizer"]).alias("optimizer"),
-        "epoch",
-        pl.col("mean", "low", "high").round(4),
-        "trials",
-    )
+    return pl.concat(frames).sort("epoch")
 
 
 def settings_text(ours: Arm, other: Arm) -> str:
@@ -229,12 +233,15 @@ def _with_names(analysis: Analysis) -> pl.DataFrame:
         how="semi",
         nulls_equal=True,
     )
+    spelled = pl.col("cell").map_elements(spell_cell, return_dtype=pl.String)
     names = who.select(
-        "trial", pl.col("cell").map_elements(spell_cell, return_dtype=pl.String)
-    ).rename({"cell": "where"})
-    finite = rates.filter(pl.col("mean_theta").is_finite())
+        pl.col("trial").cast(rates.schema["trial"]),
+        spelled.cast(pl.Categorical).alias("where"),
+    )
+    finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
     kept = finite.select("trial", "epoch", "layer", "mean_theta")
-    return kept.join(names, on="trial")
+    found = kept.join(names.lazy(), on="trial", maintain_order="left").collect()
+    return found.drop("trial")
 
 
 def _pick(names: list[str], most: int) -> list[str]:

@@ -6,13 +6,29 @@ few facts about the study that decide how they are judged. Nothing is computed h
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
+from polars import selectors as cs
 
 from adadecay.lab.files import read_json, trial_folder
+from adadecay.lab.stats.scores import SETTINGS
 
 __all__ = ["Evidence", "gather"]
+
+# What statistics and report read; a large study's other columns are let go at once.
+COLUMNS: Final = (
+    "trial",
+    *SETTINGS,
+    "number",
+    "seed",
+    "epoch",
+    "status",
+    "score",
+    "validation_score",
+    "score_name",
+    "test_accuracy",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +94,13 @@ def gather(study: Any) -> Evidence:
             f"A report needs a Study or a table of its results, not "
             f"{type(study).__name__}."
         )
-    spec, results = study.spec, study.results()
+    spec, results = (
+        study.spec,
+        study.results().select(cs.by_name(*COLUMNS, require_all=False)),
+    )
     return Evidence(
         results,
-        rates=study.rates(),
+        rates=_lean_rates(study.rates()),
         name=spec.name,
         title=spec.title,
         summary=spec.summary,
@@ -95,6 +114,12 @@ def gather(study: Any) -> Evidence:
         facts=_origins(study),
         problems=_problems(study),
     )
+
+
+def _lean_rates(rates: pl.DataFrame) -> pl.DataFrame:
+    # Millions of rows repeat some thousand names: a number for each is enough.
+    names = pl.col("trial", "layer").cast(pl.Categorical)
+    return rates.select(names, "epoch", "mean_theta")
 
 
 def _score_name(results: pl.DataFrame) -> str:

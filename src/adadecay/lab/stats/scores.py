@@ -56,7 +56,7 @@ def last_epochs(epochs: int) -> int:
 
 
 def complete(results: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with every column that statistics read, null where missing."""
+    """Return the columns that statistics read, and no other, null where missing."""
     score = pl.col("score" if "score" in results.columns else "test_accuracy")
     added = []
     for name, kind in _KINDS.items():
@@ -65,7 +65,7 @@ def complete(results: pl.DataFrame) -> pl.DataFrame:
     if "cell" not in results.columns:
         added[0] = _cell_name(results.columns).alias("cell")
     finite = pl.when(score.cast(pl.Float64).is_finite()).then(score.cast(pl.Float64))
-    return results.with_columns(*added, finite.alias("score"))
+    return results.select("trial", *added, finite.alias("score"))
 
 
 def _cell_name(columns: list[str]) -> pl.Expr:
@@ -96,8 +96,8 @@ def trial_scores(
     tail = pl.col("epoch") >= pl.col("epochs") - _tail_length()
     best = pl.col("score").max() if larger_is_better else pl.col("score").min()
     # A trial that two labels or cells of a study share is in the table twice.
-    rows = table.group_by("trial", *SETTINGS, maintain_order=True).agg(
-        pl.col("number", "seed").first(),
+    rows = table.group_by("trial", "cell", "optimizer", maintain_order=True).agg(
+        pl.col("number", "seed", *(set(SETTINGS) - {"cell", "optimizer"})).first(),
         pl.col("status").last(),
         pl.len().alias("seen"),
         pl.col("score").filter(tail).mean(),
