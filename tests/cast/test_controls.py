@@ -201,8 +201,8 @@ def test_alpha_zero_is_sgd_bit_for_bit(label, path, nesterov, dtype):
 def test_alpha_zero_is_sgd_for_every_size_of_layer(label, path):
     # 49 · (1/49) is not 1 in floating point, 49/49 is: sizes matter to an average.
     drawn = torch.Generator().manual_seed(2)
-    starts = [torch.randn(size, generator=drawn) for size in range(1, 120)]
-    grads = [torch.randn(size, generator=drawn) for size in range(1, 120)]
+    starts = [torch.randn(n, generator=drawn).double() for n in range(1, 120)]
+    grads = [torch.randn(n, generator=drawn).double() for n in range(1, 120)]
     ends = []
     for each in ("sgd", label):
         named = [(f"{i}.w", nn.Parameter(w.clone())) for i, w in enumerate(starts)]
