@@ -70,10 +70,12 @@ def adaptive_decay(
     check_alpha(alpha)
     for group in optimizer.param_groups:
         layer_indices(len(group["params"]), group.get("param_names"), layer_of)
-    sharding.Roster().check(optimizer.param_groups)
+    roster = sharding.Roster()
+    roster.check(optimizer.param_groups)
     with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
         adapted = cast(Any, optimizer)
         adapted._adaptation = Adaptation(alpha, decoupled, unit_mean, layer_of)
+        adapted._roster = roster
     return optimizer
 
 
@@ -189,11 +191,12 @@ def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
 def _remove(self: Any) -> None:
     """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
     with _class_of(self, self._plain):
-        del self._adaptation
+        del self._adaptation, self._roster
 
 
 def _get_state(self: Any) -> dict[str, Any]:
-    return {**self._plain.__getstate__(self), "_adaptation": self._adaptation}
+    own = {"_adaptation": self._adaptation, "_roster": sharding.Roster()}
+    return {**self._plain.__getstate__(self), **own}
 
 
 def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
@@ -217,6 +220,7 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     groups: list[Group] = optimizer.param_groups
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
+    optimizer._roster.check(groups)
     try:
         with torch.no_grad():
             if optimizer._adaptation.decoupled:
