@@ -45,6 +45,12 @@ def medians(tasks: dict[str, Callable[[], None]], repeats: int) -> dict[str, flo
     return {name: statistics.median(measured) for name, measured in times.items()}
 
 
+def figure(milliseconds: float) -> str:
+    """Write a time with as many digits as it deserves."""
+    digits = 0 if milliseconds >= 100 else 1 if milliseconds >= 10 else 2
+    return f"{milliseconds:.{digits}f}"
+
+
 def gradient_task(name: str, layout: str, batch: int) -> Callable[[], None]:
     """Give a task that computes one gradient of a full-width network."""
     shape = NETWORKS.get(name).facts["shape"]
@@ -72,7 +78,7 @@ def network_rows(repeats: int, deep_batch: int) -> list[dict[str, str]]:
         measured = medians(tasks, repeats)
         used = "last" if facts["channels_last"] else "contiguous"
         row["batch"] = str(batch)
-        row["ms per gradient"] = f"{measured[used]:.3g}"
+        row["ms per gradient"] = figure(measured[used])
         ratio = measured["last"] / measured["contiguous"]
         row["channels-last ÷ contiguous"] = f"{ratio:.2f}"
         row["layout used"] = "channels-last" if facts["channels_last"] else "contiguous"
@@ -112,7 +118,7 @@ def optimizer_rows(repeats: int) -> list[dict[str, str]]:
             took = measured[row["name"]]
             gradients = OPTIMIZERS.get(row["name"]).facts["gradients_per_step"]
             share = took / gradients / measured["sgd"]
-            row[f"ms per step, {name} (÷ SGD)"] = f"{took:.3g} ({share:.1f})"
+            row[f"ms per step, {name} (÷ SGD)"] = f"{figure(took)} ({share:.1f})"
     return table
 
 

@@ -96,6 +96,7 @@ NETWORKS = Registry(
             "Simonyan and Zisserman 2014",
             parameters=5_033_610,
             shape=GREY,
+            channels_last=True,
             smallest=16,
         ),
         _network(
