@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -146,7 +147,7 @@ class DriverCost:
         seconds: from the first trial's beginning to the last one's end.
         busy: those in which the driver did not wait for workers.
         cpu: processor seconds of the driver's process, all its threads.
-        megabytes: the most resident memory that the process had.
+        megabytes: the most resident memory that was seen.
     """
 
     trials: int
@@ -226,16 +227,20 @@ class _Meter:
             self.begun, self._waited = now, self.engine.waited
             self._cpu = time.process_time()
         self._count += 1
-        if isinstance(event, EpochDone) and event.checkpoint is not None:
-            self.checkpoints += 1
+        saved = isinstance(event, EpochDone) and event.checkpoint is not None
+        self.checkpoints += saved
         self.seconds = now - self.begun
         self.busy = self.seconds - (self.engine.waited - self._waited)
-        if self._count % 500 == 1:
+        if saved or self._count % 500 == 1:
             self.cpu = time.process_time() - self._cpu
             self.megabytes = max(self.megabytes, _resident())
 
 
 def _resident() -> float:
+    """Return the megabytes of this process now, or at most where that is not told."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e6
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kB here
 
@@ -251,7 +256,8 @@ class CheckpointCost:
         size: bytes of one.
         seconds: from the first to the last.
         busy: those in which the driver did not wait.
-        megabytes: the most resident memory of the driver.
+        megabytes: the most resident memory of the driver that was seen, with what it
+            maps of Ray's store.
     """
 
     workers: int

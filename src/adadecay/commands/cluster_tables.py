@@ -58,7 +58,7 @@ def _print_checkpoints(saved: CheckpointCost, say: Callable[[str], None]) -> Non
     say(
         f"Checkpoints of {saved.size / 1e6:.0f} MB from {saved.workers} workers on "
         f"{saved.nodes} nodes: {saved.checkpoints} in {saved.seconds:.1f} s, "
-        f"{saved.rate / 1e6:.0f} MB/s, driver busy {saved.busy / saved.seconds:.0%} and "
+        f"{saved.rate / 1e6:.0f} MB/s, driver busy {saved.busy / saved.seconds:.0%}, "
         f"at most {saved.megabytes:.0f} MB: serves {saved.serves():.0f} workers at one "
         f"checkpoint a minute"
     )
@@ -71,7 +71,7 @@ def _print_model(
     *smaller, largest = costs
     model = fit(smaller, byte)
     predicted = model.busy(largest.trials, largest.epochs)
-    per_trial = [cost.busy / cost.trials for cost in costs if cost.epochs == 100]
+    each = [1e3 * cost.busy / cost.trials for cost in costs if cost.epochs == 100]
     say(
         f"driver's busy time: {1e3 * model.trial:.2f} ms a trial + "
         f"{1e6 * model.epoch:.0f} µs an epoch"
@@ -80,8 +80,8 @@ def _print_model(
     say(
         f"check, {largest.trials} × {largest.epochs}: predicted {predicted:.1f} s, "
         f"measured {largest.busy:.1f} s ({largest.busy / predicted - 1:+.0%}); a trial "
-        f"of 100 epochs costs {', '.join(f'{1e3 * each:.1f}' for each in per_trial)} ms "
-        f"at the three sizes"
+        f"of 100 epochs costs {', '.join(f'{ms:.1f}' for ms in each)} ms at the three "
+        f"sizes"
     )
     _print_limits(model, say)
 
