@@ -186,6 +186,9 @@ def test_losses_are_told_in_a_few_words():
     assert "worker died" in cause_of_loss(made("WorkerCrashedError", "x\ny"))
     assert "memory" in cause_of_loss(made("OutOfMemoryError", "x"))
     assert cause_of_loss(made("ObjectLostError", "one\ntwo")) == "ObjectLostError: one"
+    begun = made("RayTaskError", "a\nlong\ntraceback")
+    begun.cause = OSError("no space left")
+    assert cause_of_loss(begun) == "the worker could not begin: OSError: no space left"
 
 
 def test_modules_travel_with_those_beside_them(tmp_path, monkeypatch):

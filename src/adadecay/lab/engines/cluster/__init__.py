@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adadecay.lab.engines import ENDS, Event, Failed, Job, Lost, Settings, Started
+from adadecay.lab.engines import (
+    ENDS,
+    EngineError,
+    Event,
+    Job,
+    Lost,
+    Settings,
+    Started,
+)
 from adadecay.lab.engines.cluster.connection import (
     HeadWatch,
     Need,
@@ -151,7 +159,8 @@ class ClusterEngine:
         """
         if self._wanted is not None:
             return self._wanted
-        if time.monotonic() - self._counted >= RECOUNT:
+        due = time.monotonic() - self._counted >= RECOUNT
+        if due and self._head.answers():  # without a head, counting would hang
             self._counted = time.monotonic()
             self.workers = slots = count_slots(self._ray, self.need)
             self._limit = slots + max(2, slots // 4)
@@ -193,14 +202,13 @@ class ClusterEngine:
             message: Message = self._ray.get(next(stream))
         except StopIteration:
             return [Lost(flight.trial, "its worker ended without a result")]
-        except errors.RayTaskError as error:  # not the trial's code: that is an event
-            first = str(error.cause or error).strip().splitlines()[0]
-            return [
-                Failed(flight.trial, f"{type(error).__name__}: {first}", str(error))
-            ]
         except errors.RuntimeEnvSetupError as error:
-            return [Failed(flight.trial, f"no worker could be set up: {error}")]
+            raise EngineError(
+                f"Ray could not set up a worker: {error}", status=1
+            ) from error
         except errors.RayError as error:
+            # Also a RayTaskError: the trial's own errors are events, so that this is
+            # a node without adadecay, or without room for the data.
             return [Lost(flight.trial, cause_of_loss(error))]
         return message.events()
 
@@ -219,6 +227,9 @@ class ClusterEngine:
 def cause_of_loss(error: Exception) -> str:
     """Say in a few words what Ray says in a paragraph."""
     text = str(error).strip() or type(error).__name__
+    cause = getattr(error, "cause", None)  # of a RayTaskError, which is a traceback
+    if isinstance(cause, Exception):
+        return f"the worker could not begin: {type(cause).__name__}: {cause}"
     match type(error).__name__:
         case "WorkerCrashedError":
             return "the worker died: killed from outside, or of a fault"

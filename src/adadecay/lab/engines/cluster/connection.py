@@ -277,14 +277,21 @@ class HeadWatch:
         self._place = host, int(port)
         self._looked = self._seen = time.monotonic()
 
+    def answers(self) -> bool:
+        """Whether the head can be reached now."""
+        try:
+            _greet(*self._place)
+        except OSError:
+            return False
+        return True
+
     def check(self) -> None:
         """Raise EngineError when the head has not answered for a while."""
         now = time.monotonic()
         if now - self._looked < GLANCE:
             return
         self._looked = now
-        with contextlib.suppress(OSError):
-            _greet(*self._place)
+        if self.answers():
             self._seen = now
         if now - self._seen > PATIENCE:
             raise EngineError(
