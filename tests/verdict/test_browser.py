@@ -12,6 +12,7 @@ from simulated_study import (
     dropout_settings,
     simulate,
     simulate_rates,
+    two_arms,
 )
 
 from adadecay.lab.report import write
@@ -290,6 +291,27 @@ def test_a_phone_shows_all_of_it(chromium, pages, tmp_path):
         )
         assert max(widths) <= 390
         visit.page.screenshot(path=tmp_path / "narrow.png")
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        two_arms(trials=1),
+        two_arms(trials=3, status=lambda *_: "diverged"),
+        two_arms(trials=3, status=lambda s, n: "failed" if s else "done"),
+        two_arms(trials=2, epochs=1),
+        simulate(decay_settings()[:4], trials=1),
+        two_arms(trials=1).clear(),
+    ],
+    ids=["one", "diverged", "half-failed", "one-epoch", "one-each", "empty"],
+)
+def test_studies_that_lack_something_are_drawn_without_a_word(
+    chromium, results, tmp_path
+):
+    with Visit(chromium, write(results, tmp_path / "page.html")) as visit:
+        assert visit.said == []
+        figures = visit.page.locator("figure[data-chart]").count()
+        assert visit.page.locator("figure[data-drawn=yes]").count() == figures
 
 
 def test_names_with_markup_are_harmless(chromium, pages):

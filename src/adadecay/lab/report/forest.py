@@ -19,7 +19,12 @@ __all__ = ["forests"]
 def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
     """Return a forest plot for each pair of opponents."""
     found = []
-    for place, (name, table) in enumerate(series.differences(analysis).items()):
+    tables = {
+        name: table
+        for name, table in series.differences(analysis).items()
+        if table["difference"].null_count() < len(table)
+    }
+    for place, (name, table) in enumerate(tables.items()):
         caption = (
             f"Difference in {unit}: {name}. Dots are trimmed means of paired "
             "differences, bars their Holm-adjusted intervals; right of 0 is better. "
@@ -71,7 +76,7 @@ def _forest(table: pl.DataFrame) -> Any:
         .encode(x=alt.X("published:Q", title=title))
     )
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
-    layers = [zero.encode(x=alt.X("zero:Q")), bars, dots]
-    if table["published"].null_count() < len(table):
-        layers.append(printed)
-    return alt.layer(*layers).add_params(zoom)
+    # Vega complains of a layer in which every value is missing.
+    drawn = (("low", bars), ("difference", dots), ("published", printed))
+    layers = [layer for name, layer in drawn if table[name].null_count() < len(table)]
+    return alt.layer(zero.encode(x=alt.X("zero:Q")), *layers).add_params(zoom)

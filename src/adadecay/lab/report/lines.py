@@ -181,7 +181,9 @@ def _sweep(
     bars = base.mark_rule(strokeWidth=1.5).encode(
         y=alt.Y("low:Q", title=unit, scale=scale), y2=alt.Y2("high:Q")
     )
-    layers = [bars, dots] if name == "schedule" else [bars, line, dots]
+    layers = [dots] if name == "schedule" else [line, dots]
+    if rows["low"].null_count() < len(rows):  # one trial has no interval
+        layers.insert(0, bars)
     return alt.layer(*layers).add_params(hidden)
 
 

@@ -115,6 +115,7 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
         "thetas": analysis.thetas,
         "problems": evidence.problems,
         "origins": evidence.facts,
+        "seeds": _seeds(analysis),
         "paper": paper,
         "score_name": evidence.score_name,
         "larger_is_better": evidence.larger_is_better,
@@ -172,6 +173,13 @@ def _facts(analysis: Analysis) -> list[tuple[str, str]]:
         (_range(epochs), "epochs"),
         (str(len(analysis.comparisons)), "comparisons"),
     ]
+
+
+def _seeds(analysis: Analysis) -> list[tuple[int, int]]:
+    if analysis.trials.is_empty():
+        return []
+    pairs = analysis.trials.select("number", "seed").drop_nulls().unique()
+    return [(int(number), int(seed)) for number, seed in sorted(pairs.rows())]
 
 
 def _range(values: list[int]) -> str:
