@@ -21,6 +21,7 @@ from adadecay import kernels, sharding
 from adadecay.layers import LayerOf, layer_indices
 from adadecay.paths import Adjust, Options, foreach, fused, loop, sharded
 from adadecay.paths.batches import Given
+from adadecay.paths.shortcut import Shortcut
 from adadecay.settings import (
     check_settings,
     shrinks_past_zero,
@@ -115,6 +116,7 @@ class AdaDecay(Optimizer):
         self.layer_of = layer_of
         self._layers: list[list[int]] = []
         self._roster = sharding.Roster()
+        self._shortcut = Shortcut()
         self._warned = False
         super().__init__(params, defaults)
         if all(_is_zero(group["weight_decay"]) for group in self.param_groups):
@@ -166,17 +168,20 @@ class AdaDecay(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._shortcut.step(self.param_groups, self.state):
+            return loss
         self._roster.check(self.param_groups)
         collected = [
             self._collect(group, layers)
             for group, layers in zip(self.param_groups, self._layers, strict=True)
         ]
         statistics = self._statistics(collected)
-        for group, tensors, given in zip(
-            self.param_groups, collected, statistics, strict=True
+        self._insist(collected)
+        for number, (group, tensors, given) in enumerate(
+            zip(self.param_groups, collected, statistics, strict=True)
         ):
-            if tensors[0]:
-                self._update(group, tensors, given)
+            if tensors[0] and self._update(group, tensors, given) is fused.step:
+                self._shortcut.learn(number, group, tensors)
         return loss
 
     def _collect(self, group: dict[str, Any], layers: list[int]) -> Collected:
@@ -197,6 +202,12 @@ class AdaDecay(Optimizer):
             present.append(layers[position])
         return params, grads, buffers, present
 
+    def _insist(self, collected: list[Collected]) -> None:
+        """Refuse what the kernel can not take, where a group has fused=True."""
+        for group, tensors in zip(self.param_groups, collected, strict=True):
+            if group["fused"] and not torch.compiler.is_compiling():
+                fused.insist(*tensors[:3], self._adjustment())
+
     def _statistics(self, collected: list[Collected]) -> list[Given | None]:
         """Give the statistics of layers that lie on several devices, all at once."""
         if all(
@@ -212,8 +223,8 @@ class AdaDecay(Optimizer):
 
     def _update(
         self, group: dict[str, Any], tensors: Collected, given: Given | None
-    ) -> None:
-        """Send a group's tensors down the path that its settings choose."""
+    ) -> Path:
+        """Send a group's tensors down the path its settings choose, and name that."""
         params, grads, buffers, layers = tensors
         if not self._warned and shrinks_past_zero(group):
             self._warned = True
@@ -231,6 +242,7 @@ class AdaDecay(Optimizer):
         if group["momentum"] != 0:
             for i in first:
                 self.state[params[i]]["momentum_buffer"] = buffers[i]
+        return path
 
     def _path(
         self,
@@ -293,6 +305,7 @@ class AdaDecay(Optimizer):
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
         self._layers = [self._layers_of(group) for group in self.param_groups]
+        self._shortcut = Shortcut()
         if "_roster" not in self.__dict__:  # a copy
             self._roster = sharding.Roster()
 

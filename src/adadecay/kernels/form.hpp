@@ -47,6 +47,7 @@ struct Rate {
 struct Update {
   double lr, weight_decay, momentum, damping;  // damping = 1 - dampening
   bool nesterov, maximize, decoupled;
+  bool summed;  // whether the sum of θ is wanted
 };
 
 // A piece of a tensor: `count` elements, and `beyond` more that the same thread takes
@@ -62,8 +63,8 @@ struct Form {
   Sums (*exact_sums[kTypes])(const void* grad, Extent, Frame);
   // The sum of θ; where `out` is given, θ itself (double for f64, else float).
   double (*rates[kTypes])(const void* grad, int64_t count, const Rate&, void* out);
-  // A step in place; returns the sum of θ. No buffer: no momentum. Fresh: the buffer
-  // holds nothing yet and becomes d.
+  // A step in place; returns the sum of θ, if wanted. No buffer: no momentum. Fresh:
+  // the buffer holds nothing yet and becomes d.
   double (*update[kTypes])(void* param, const void* grad, void* buffer, bool fresh,
                            Extent, const Rate&, const Update&);
 };

@@ -202,12 +202,12 @@ double rates_of(const void* memory, int64_t count, const Rate& rate, void* out) 
 // The switches of a step. For the usual ones they are constants, and the compiler
 // leaves the branches out of the loop.
 struct AnySwitches {
-  bool decays, decoupled, momentum, fresh, damped, nesterov, maximize;
+  bool decays, decoupled, momentum, fresh, damped, nesterov, maximize, summed;
 };
 struct UsualSwitches {
   static constexpr bool decays = true, decoupled = false, momentum = true,
                         fresh = false, damped = false, nesterov = false,
-                        maximize = false;
+                        maximize = false, summed = false;
 };
 
 // By what θ is multiplied where it is used: the decay, or what decoupled takes off w.
@@ -236,7 +236,7 @@ struct Stepper {
     V decay = factor;
     if (kCurve != Curve::none) {
       decay = rates(g);
-      total = total + decay;
+      if (on.summed) total = total + decay;
     }
     if (on.maximize) g = -g;
     V d = g;
@@ -286,7 +286,7 @@ double update_piece(T* param, const T* grad, T* buffer, Extent extent,
       V::store(param + i, w);
       if (on.momentum) V::store(buffer + i, b);
     }
-    if (kCurve != Curve::none) total += sum(theta);
+    if (kCurve != Curve::none && on.summed) total += sum(theta);
   }
   if (i < count) {
     const int rest = static_cast<int>(count - i);
@@ -319,11 +319,11 @@ double update_of(void* param, const void* grad, void* buffer, bool fresh, Extent
   const T* g = static_cast<const T*>(grad);
   T* b = static_cast<T*>(buffer);
   const AnySwitches on = {u.weight_decay != 0.0, u.decoupled, b != nullptr, fresh,
-                          u.damping != 1.0,      u.nesterov,  u.maximize};
+                          u.damping != 1.0,      u.nesterov,  u.maximize,   u.summed};
   switch (rate.curve) {
     case Curve::simple:
       if (on.decays && !on.decoupled && on.momentum && !on.fresh && !on.damped &&
-          !on.nesterov && !on.maximize) {
+          !on.nesterov && !on.maximize && !on.summed) {
         return update_piece<T, Curve::simple>(w, g, b, extent, rate, u,
                                               UsualSwitches{});
       }

@@ -142,7 +142,8 @@ PyObject* step_with(PyObject* const* args) {
                                    1.0 - numbers[2],
                                    (switches & kNesterov) != 0,
                                    (switches & kMaximize) != 0,
-                                   (switches & kDecoupled) != 0};
+                                   (switches & kDecoupled) != 0,
+                                   false};
   const adadecay::Options options = {update, numbers[4], (switches & kUnitMean) != 0,
                                      static_cast<int>(threads < 1 ? 1 : threads)};
   if (adadecay::unusable(tensors, update.momentum != 0.0)) Py_RETURN_FALSE;

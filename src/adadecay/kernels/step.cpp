@@ -58,6 +58,7 @@ class Step {
   Step(const Form& form, const std::vector<Tensor>& tensors, const Options& options,
        bool means)
       : form_(form), tensors_(tensors), options_(options) {
+    options_.update.summed = means;
     // Without decay θ serves nobody, and with alpha = 0 it is known: no first pass.
     adaptive_ = options.alpha != 0.0 && (means || options.update.weight_decay != 0.0);
     sort_by_layer();
@@ -288,7 +289,7 @@ class Step {
 
   const Form& form_;
   const std::vector<Tensor>& tensors_;
-  const Options& options_;
+  Options options_;
   std::vector<const Tensor*> sorted_;
   std::unique_ptr<Layer[]> layers_;
   bool adaptive_;

@@ -7,8 +7,9 @@ gradients; layers with any other tensor go down the foreach path, in the same st
 way there is kept short, because for a small network it is most of the step.
 """
 
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -24,8 +25,9 @@ NESTEROV, MAXIMIZE, DECOUPLED, UNIT_MEAN = 1, 2, 4, 8
 PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
 
 # Asked of every tensor at every step: `map` over these is the fastest that Python has.
-_address, _size, _type = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
-_on_cpu, _dense, _negated = attrgetter("is_cpu"), Tensor.is_contiguous, Tensor.is_neg
+address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
+is_on_cpu, is_dense = attrgetter("is_cpu"), Tensor.is_contiguous
+is_negated = Tensor.is_neg
 
 
 def usable(params: list[Tensor], adjust: Adjust | None) -> bool:
@@ -71,7 +73,7 @@ def step(
             for param, buffer in zip(params, buffers, strict=True)
         ]
     fits = suit(params, grads, state)
-    if fits and _call(params, grads, state, layers, fresh, means, options):
+    if fits and call(params, grads, state, layers, fresh, means, options):
         for i in fresh:
             buffers[i] = state[i]
         increment_version(params + state)
@@ -83,7 +85,7 @@ def step(
         _divide(params, grads, buffers, layers, options)
 
 
-def _call(
+def call(
     params: list[Tensor],
     grads: list[Tensor],
     state: list[Tensor],
@@ -94,18 +96,12 @@ def _call(
 ) -> bool:
     """Call the kernel; False, with nothing changed, where tensors overlap."""
     assert kernels.native is not None
-    switches = (
-        options["nesterov"] * NESTEROV
-        | options["maximize"] * MAXIMIZE
-        | options["decoupled"] * DECOUPLED
-        | options["unit_mean"] * UNIT_MEAN
-    )
     done: bool = kernels.native.step(
-        list(map(_address, params)),
-        list(map(_address, grads)),
-        list(map(_address, state)),
-        list(map(_size, params)),
-        list(map(TYPES.__getitem__, map(_type, params))),
+        list(map(address_of, params)),
+        list(map(address_of, grads)),
+        list(map(address_of, state)),
+        list(map(size_of, params)),
+        list(map(TYPES.__getitem__, map(type_of, params))),
         layers,
         fresh,
         float(options["lr"]),
@@ -113,11 +109,21 @@ def _call(
         options["dampening"],
         float(options["weight_decay"]),
         options["alpha"],
-        switches,
+        switches(options),
         torch.get_num_threads(),
         means,
     )
     return done
+
+
+def switches(options: Mapping[str, Any]) -> int:
+    """Give a group's switches as the kernel's bits."""
+    return (
+        bool(options["nesterov"]) * NESTEROV
+        | bool(options["maximize"]) * MAXIMIZE
+        | bool(options["decoupled"]) * DECOUPLED
+        | bool(options["unit_mean"]) * UNIT_MEAN
+    )
 
 
 def suit(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool:
@@ -132,19 +138,22 @@ def suit(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool
         Whether it can, unless memory overlaps, which the kernel sees for itself.
     """
     tensors = params + grads + state
-    types = list(map(_type, params))
-    sizes = list(map(_size, params))
+    types = list(map(type_of, params))
+    sizes = list(map(size_of, params))
     if (
-        all(map(_dense, tensors))
+        all(map(is_dense, tensors))
         and PLAIN_TYPES.issuperset(map(type, tensors))
-        and all(map(_on_cpu, tensors))
-        and not any(map(_negated, tensors))
+        and all(map(is_on_cpu, tensors))
+        and not any(map(is_negated, tensors))
         and TYPES.keys() >= set(types)
-        and types == list(map(_type, grads))
-        and sizes == list(map(_size, grads))
+        and types == list(map(type_of, grads))
+        and sizes == list(map(size_of, grads))
         and (
             not state
-            or (types == list(map(_type, state)) and sizes == list(map(_size, state)))
+            or (
+                types == list(map(type_of, state))
+                and sizes == list(map(size_of, state))
+            )
         )
     ):
         return True
@@ -183,6 +192,45 @@ def misfit(param: Tensor, grad: Tensor, buffer: Tensor | None = None) -> str | N
         if not _same_order(tensor, param):
             return f"{name} lies in another order in memory than the parameter"
     return None
+
+
+def insist(
+    params: list[Tensor],
+    grads: list[Tensor],
+    buffers: list[Tensor | None],
+    adjust: Adjust | None,
+) -> None:
+    """Refuse, for fused=True, what would have to go another way, and say why."""
+    advice = "leave fused=None, and what the kernel can not take goes another way"
+    if kernels.native is None:
+        raise RuntimeError(f"fused=True needs the kernel: {kernels.absence()}")
+    if adjust is not None:
+        raise RuntimeError(f"fused=True leaves no θ to adjust: {advice}")
+    for number, triple in enumerate(zip(params, grads, buffers, strict=True)):
+        reason = misfit(*triple)
+        if reason is not None:
+            raise RuntimeError(
+                f"fused=True, but parameter {number} (of those with a gradient) does "
+                f"not suit the kernel, because {reason}: {advice}"
+            )
+    if _overlap(params, grads, [b for b in buffers if b is not None]):
+        raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")
+
+
+def _overlap(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool:
+    """Tell whether memory that is written has another name among the tensors."""
+    spans = sorted(
+        (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size(), written)
+        for tensors, written in ((params, True), (grads, False), (state, True))
+        for t in tensors
+        if t.numel()
+    )
+    reach = {True: 0, False: 0}  # how far any span, written or not, has come
+    for begin, end, written in spans:
+        if begin < reach[True] or (written and begin < reach[False]):
+            return True
+        reach[written] = max(reach[written], end)
+    return False
 
 
 def _same_order(tensor: Tensor, param: Tensor) -> bool:
