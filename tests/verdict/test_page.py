@@ -172,6 +172,9 @@ def test_a_study_of_the_paper_has_the_papers_numbers_and_the_rule_beside_each():
     assert "“inconclusive” here means" in text
     assert "prints no value" in text
     assert "10 of 12 are not in this study" in text
+    assert re.search(
+        r"MNIST · NN-2, adadecay − sgd: [+−]\d\.\d+ \[.*?\], paper \+0\.03", text
+    )
     assert "“adadecay run paper/decay” tests it" in text
     assert "chosen on it" in text
 

@@ -165,7 +165,7 @@
   document.getElementById("print").addEventListener("click", () => print());
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = all("details.rules:not([open]), details.untested:not([open])");
+    closed = all("details.rules:not([open]), details.untested:not([open]), .card details:not([open])");
     closed.forEach((details) => { details.open = true; });
   });
   addEventListener("afterprint", () => closed.forEach((details) => { details.open = false; }));

@@ -60,6 +60,7 @@ class Card:
     text: str
     rule: str = ""
     ours: bool = False
+    cells: tuple[tuple[str, str], ...] = ()
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
@@ -142,9 +143,13 @@ def _claim_card(result: ClaimResult, numbers: wording.Numbers) -> Card:
     rule = f"Tested as: {result.claim.test}. “{result.verdict}” here means: "
     when = dict(CLAIM_RULES)[result.verdict]
     words = wording.claim_words(result, numbers)
-    verdict = str(result.verdict)
     return Card(
-        result.claim.statement, verdict, words, f"{rule}{when}.", result.claim.ours
+        result.claim.statement,
+        str(result.verdict),
+        words,
+        f"{rule}{when}.",
+        result.claim.ours,
+        wording.claim_cells(result, numbers),
     )
 
 

@@ -14,7 +14,15 @@ from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
-__all__ = ["DASH", "Numbers", "claim_words", "effect_words", "headline", "plural"]
+__all__ = [
+    "DASH",
+    "Numbers",
+    "claim_cells",
+    "claim_words",
+    "effect_words",
+    "headline",
+    "plural",
+]
 
 DASH = "–"
 
@@ -170,6 +178,21 @@ def _short(comparison: Comparison, numbers: Numbers) -> str:
 
 def _size(comparison: Comparison, numbers: Numbers) -> str:
     return numbers.score(abs(comparison.difference or 0.0))
+
+
+def claim_cells(result: ClaimResult, numbers: Numbers) -> tuple[tuple[str, str], ...]:
+    """Return each comparison of a claim in words, with its verdict on the claim."""
+    found = []
+    for each in result.judged:
+        c = each.comparison
+        text = (
+            f"{c.ours.where}, {c.ours.optimizer} − {c.other.optimizer}: "
+            f"{numbers.gap(c.difference)} {numbers.interval(c.interval)}"
+        )
+        if each.published is not None:
+            text += f", paper {each.published:+.2f}".replace("-", "−")
+        found.append((text, str(each.verdict)))
+    return tuple(found)
 
 
 def headline(analysis: Analysis, numbers: Numbers) -> str:
