@@ -143,7 +143,8 @@ def test_decays_below_the_resolution_of_a_weight_are_lost(dtype, wrapped):
             optimizer = adaptive_decay(torch.optim.SGD([weight], **options))
         else:
             optimizer = AdaDecay([weight], **options)
-        for _ in range(100):
+        for _ in range(400):
             optimizer.step()
         assert bool((weight < 1.5).all()) is shrinks, (strength, weight[0].item())
-        assert not shrinks or weight[0] < 1.3
+        # It stops where the decay, which shrinks with the weight, gets below again.
+        assert not shrinks or 1.35 < weight[0] < 1.38

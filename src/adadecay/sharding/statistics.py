@@ -101,6 +101,19 @@ def layer_statistics(groups: Sequence[Tensors]) -> list[Given | None]:
     ]
 
 
+def local_layer_statistics(group: Tensors) -> Given:
+    """Give the same for layers of plain tensors, which nobody shares."""
+    members = members_by_layer(group.layers)
+    parts = [
+        Part(0, group.layers[places[0]], [group.grads[i] for i in places])
+        for places in members
+    ]
+    if not parts:
+        return {}
+    merged = Gather(None, []).merge(_local_statistics(parts))
+    return {part.layer: row for part, row in zip(parts, merged, strict=True)}
+
+
 Places = tuple[int, list[int]]  # a group's number, and a layer's tensors in it
 
 

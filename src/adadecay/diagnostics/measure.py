@@ -1,0 +1,189 @@
+"""θ of every layer in a few numbers.
+
+In: an AdaDecay, or an optimizer that :func:`adadecay.adaptive_decay` has changed, whose
+parameters have gradients. Out: for each tensor that decays its mean θ, quantiles and
+effective decay. Mean and deviation of |g| are of the whole layer; θ is then looked at
+in a sample, drawn at random, because that is enough and torch's quantile stops at 16 M.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from adadecay import sharding
+from adadecay.adaptation import Adaptation, collect, decays
+from adadecay.optimizer import AdaDecay
+from adadecay.rates import Statistics, accumulation_dtype
+from adadecay.sharding.statistics import local_layer_statistics
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True)
+class LayerRates:
+    """What θ is like in one tensor at one moment."""
+
+    layer: str
+    size: int
+    mean: float
+    quantiles: tuple[float, ...]  # at QUANTILES
+    effective_decay: float  # λ Σθw² / Σw²: at this rate the norm shrinks
+
+
+class Sample(NamedTuple):
+    """Some elements of one tensor, with the statistics of its layer."""
+
+    name: str
+    size: int
+    grads: Tensor
+    weights: Tensor
+    statistics: Statistics
+    alpha: float
+    unit_mean: bool
+    weight_decay: float | Tensor
+
+
+@torch.no_grad()
+def measure(
+    optimizer: Optimizer,
+    *,
+    model: nn.Module | None = None,
+    samples: int = 1024,
+    generator: torch.Generator | None = None,
+) -> list[LayerRates]:
+    """Describe the θ that the present gradients give.
+
+    Args:
+        optimizer: an AdaDecay or a wrapped optimizer, after ``backward`` and before
+            ``zero_grad``.
+        model: gives tensors their names, where the optimizer has none.
+        samples: how many elements of each tensor are looked at; smaller ones are
+            looked at whole.
+        generator: for the choice; a fixed one of its own if None, so that looking
+            changes no random number of the training.
+
+    Returns:
+        One entry for each tensor that decays and has a gradient. Of a DTensor the part
+        on this rank is described, by the statistics of the whole.
+
+    Example:
+        >>> model = nn.Linear(4, 2)
+        >>> optimizer = AdaDecay(model.parameters(), lr=0.1, weight_decay=5e-4)
+        >>> model(torch.ones(3, 4)).square().mean().backward()
+        >>> [rates.layer for rates in measure(optimizer, model=model)]
+        ['weight', 'bias']
+    """
+    generator = generator or torch.Generator().manual_seed(0)
+    found = list(_samples(optimizer, names_in(model), samples, generator))
+    return _describe(found) if found else []
+
+
+def names_in(model: nn.Module | None) -> dict[Tensor, str]:
+    """Give each parameter of a model its name."""
+    return {} if model is None else {p: n for n, p in model.named_parameters()}
+
+
+def settings_of(optimizer: Any) -> Adaptation | None:
+    """Give how a wrapped optimizer decays, or None for an AdaDecay."""
+    adaptation: Adaptation | None = getattr(optimizer, "_adaptation", None)
+    if adaptation is None and not isinstance(optimizer, AdaDecay):
+        raise TypeError(
+            f"{type(optimizer).__name__} has no adaptive decay to look at: give an "
+            "AdaDecay, or an optimizer that adaptive_decay has changed"
+        )
+    return adaptation
+
+
+def tensors_of(optimizer: Optimizer, names: dict[Tensor, str]) -> list[Any]:
+    """Pair each group that decays with its tensors that have gradients."""
+    adaptation = settings_of(optimizer)
+    pairs = []
+    for number, group in enumerate(optimizer.param_groups):
+        if not decays(group):
+            continue
+        chosen = adaptation or Adaptation(
+            group["alpha"],
+            group["decoupled"],
+            group["unit_mean"],
+            getattr(optimizer, "layer_of", None),
+        )
+        tensors = collect(group, chosen, type(optimizer).__name__)
+        own = "param_names" in group
+        labels = [
+            label if own else names.get(param, f"group{number}.{label}")
+            for param, label in zip(tensors.params, tensors.names, strict=True)
+        ]
+        pairs.append((group, tensors._replace(names=labels)))
+    return pairs
+
+
+def _samples(
+    optimizer: Optimizer,
+    names: dict[Tensor, str],
+    samples: int,
+    generator: torch.Generator,
+) -> Iterator[Sample]:
+    pairs = tensors_of(optimizer, names)
+    shared = sharding.layer_statistics([tensors for _, tensors in pairs])
+    for (group, tensors), given in zip(pairs, shared, strict=True):
+        if given is None:
+            given = local_layer_statistics(tensors)
+        for i, param in enumerate(tensors.params):
+            grad = sharding.local(tensors.grads[i]).reshape(-1)
+            weight = sharding.local(param).reshape(-1)
+            size = grad.numel()
+            if size > samples:
+                drawn = torch.randint(size, (samples,), generator=generator)
+                drawn = drawn.to(grad.device)
+                grad, weight = grad[drawn], weight[drawn]
+            yield Sample(
+                tensors.names[i],
+                size,
+                grad,
+                weight,
+                given[tensors.layers[i]],
+                tensors.alpha,
+                tensors.unit_mean,
+                group["weight_decay"],
+            )
+
+
+def _describe(found: list[Sample]) -> list[LayerRates]:
+    """Put all samples into one matrix, a row each, and read it at once."""
+    longest = max(sample.grads.numel() for sample in found)
+    device = found[0].grads.device
+    wide = accumulation_dtype(device)
+    theta = torch.full((len(found), longest), torch.nan, dtype=wide, device=device)
+    power = torch.zeros_like(theta)
+    for row, sample in enumerate(found):
+        count = sample.grads.numel()
+        theta[row, :count] = _rates(sample.grads.abs().to(device, wide), sample)
+        power[row, :count] = sample.weights.abs().to(device, wide).square()
+    mean = theta.nanmean(1)
+    levels = torch.tensor(QUANTILES, dtype=wide, device=device)
+    quantiles = theta.nanquantile(levels, dim=1).T
+    total = power.sum(1)
+    shrink = (theta.nan_to_num() * power).sum(1) / total.where(total > 0, 1)
+    shrink = shrink.where(total > 0, mean)
+    table = torch.cat([mean[:, None], shrink[:, None], quantiles], 1).tolist()
+    return [
+        LayerRates(
+            s.name, s.size, row[0], tuple(row[2:]), float(s.weight_decay) * row[1]
+        )
+        for s, row in zip(found, table, strict=True)
+    ]
+
+
+def _rates(magnitudes: Tensor, sample: Sample) -> Tensor:
+    """Give θ of a sample, from the statistics of its layer (Eq. 10 and 12)."""
+    mean, deviation, average = sample.statistics
+    regular = deviation > 0
+    slope = sample.alpha / deviation.where(regular, 1)
+    theta = 2 * torch.sigmoid(((magnitudes - mean) * slope).where(regular, 0))
+    if not sample.unit_mean:
+        return theta
+    return theta / (theta.mean() if average is None else average)

@@ -1,0 +1,101 @@
+"""A picture of one layer's θ: where it lies in the tensor, and how it is distributed.
+
+In: an optimizer whose parameters have gradients, and the name of a tensor. Out: an
+Altair chart, which a notebook shows and ``chart.save`` writes as HTML, SVG or PNG.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from adadecay import sharding
+from adadecay.diagnostics.measure import names_in, tensors_of
+from adadecay.rates import pooled_decay_rates
+
+CELLS = 48  # of the map, along either side
+BINS = 40
+
+
+@torch.no_grad()
+def picture(optimizer: Optimizer, layer: str, *, model: nn.Module | None = None) -> Any:
+    """Draw the θ that the present gradients give one tensor.
+
+    Args:
+        optimizer: an AdaDecay or a wrapped optimizer, after ``backward`` and before
+            ``zero_grad``.
+        layer: the tensor's name, as :func:`measure` gives it.
+        model: gives tensors their names, where the optimizer has none.
+
+    Returns:
+        A chart: on the left the tensor as a matrix, a cell for each weight or for the
+        mean of a block of them; on the right the distribution. Needs ``altair``
+        (``adadecay[lab]``).
+    """
+    try:
+        import altair
+    except ImportError as error:
+        raise ImportError(
+            "a picture needs altair: pip install 'adadecay[lab]'"
+        ) from error
+    theta = _theta(optimizer, layer, model)
+    scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
+    cells = altair.Chart({"values": _cells(theta)})
+    where = cells.mark_rect().encode(
+        x=altair.X("column:O", axis=None),
+        y=altair.Y("row:O", axis=None),
+        color=altair.Color("theta:Q", scale=scale, title="θ"),
+    )
+    bars = altair.Chart({"values": _bars(theta)})
+    shape = bars.mark_bar().encode(
+        x=altair.X("from:Q", title="θ"), x2="to:Q", y=altair.Y("share:Q", title="share")
+    )
+    mean = f"{layer}: {theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
+    return altair.hconcat(where, shape, title=mean)
+
+
+def _theta(optimizer: Optimizer, layer: str, model: nn.Module | None) -> Tensor:
+    """Give θ of one tensor, from all tensors of its layer."""
+    known = []
+    for _, tensors in tensors_of(optimizer, names_in(model)):
+        known += tensors.names
+        if layer not in tensors.names:
+            continue
+        place = tensors.names.index(layer)
+        number = tensors.layers[place]
+        pool = [i for i, other in enumerate(tensors.layers) if other == number]
+        if any(sharding.is_sharded(tensors.grads[i]) for i in pool):
+            raise ValueError(f"{layer!r} is a DTensor: a picture needs a plain tensor")
+        rates = pooled_decay_rates(
+            [tensors.grads[i] for i in pool], tensors.alpha, unit_mean=tensors.unit_mean
+        )
+        return rates[pool.index(place)]
+    raise ValueError(
+        f"no tensor that decays and has a gradient is called {layer!r}; there are: "
+        f"{', '.join(known) or 'none'}"
+    )
+
+
+def _cells(theta: Tensor) -> list[dict[str, float]]:
+    """Give the tensor as a matrix of at most CELLS × CELLS block means."""
+    flat = theta.float()
+    matrix = flat.reshape(len(flat), -1) if flat.ndim > 1 else flat.reshape(1, -1)
+    size = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
+    means = nn.functional.adaptive_avg_pool2d(matrix[None], size)[0]
+    return [
+        {"row": r, "column": c, "theta": value}
+        for r, row in enumerate(means.tolist())
+        for c, value in enumerate(row)
+    ]
+
+
+def _bars(theta: Tensor) -> list[dict[str, float]]:
+    """Give the share of the weights in each of BINS intervals of θ."""
+    top = max(2.0, float(theta.max()))
+    counts = torch.histc(theta.float(), BINS, min=0, max=top) / theta.numel()
+    width = top / BINS
+    return [
+        {"from": i * width, "to": (i + 1) * width, "share": share}
+        for i, share in enumerate(counts.tolist())
+    ]

@@ -1,0 +1,60 @@
+"""A Lightning callback that watches θ.
+
+In: a Trainer whose optimizers decay adaptively. Out: scalars in the Trainer's loggers,
+or calls of the writers given.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from adadecay.diagnostics import LayerRates, Monitor, Writer
+from adadecay.diagnostics.writers import scalars
+
+
+class RatesMonitor(Callback):
+    """Measures θ every so many optimizer steps.
+
+    Args:
+        every: how many steps from one look to the next.
+        writers: what gets the measurements; without any they go to the Trainer's
+            loggers, as ``adadecay/mean/<layer>`` and so on.
+    """
+
+    def __init__(self, *, every: int = 50, writers: Sequence[Writer] = ()) -> None:
+        self.every, self.writers = every, list(writers)
+        self._monitors: list[Monitor] = []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start looking at each optimizer."""
+
+        def log(step: int, layers: Sequence[LayerRates]) -> None:
+            for logger in trainer.loggers:
+                logger.log_metrics(scalars(layers, "adadecay"), step=step)
+
+        self._monitors = [
+            Monitor(
+                optimizer,
+                self.writers or [log],
+                every=self.every,
+                model=pl_module,
+                first=trainer.global_step,
+            )
+            for optimizer in trainer.optimizers
+        ]
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Stop looking."""
+        self._close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> Any:
+        """Stop looking."""
+        self._close()
+
+    def _close(self) -> None:
+        for monitor in self._monitors:
+            monitor.close()
+        self._monitors = []

@@ -1,0 +1,32 @@
+"""AdaDecay in timm's registry of optimizers.
+
+In: nothing. Out: after ``register()``, ``timm.optim.create_optimizer_v2(model,
+"adadecay", ...)`` and ``--opt adadecay`` of timm's scripts make an AdaDecay.
+"""
+
+from typing import Any
+
+from adadecay.optimizer import AdaDecay
+
+
+def register(registry: Any = None) -> None:
+    """Enter ``adadecay`` and ``adadecaydecoupled`` into timm's registry.
+
+    Args:
+        registry: another registry than timm's default one.
+    """
+    from timm.optim import OptimInfo
+    from timm.optim._optim_factory import default_registry
+
+    registry = registry or default_registry
+    for name, decoupled in (("adadecay", False), ("adadecaydecoupled", True)):
+        info = OptimInfo(
+            name=name,
+            opt_class=AdaDecay,
+            description="SGD in which every weight decays at its own rate",
+            has_eps=False,
+            has_momentum=True,
+            has_betas=False,
+            defaults={"nesterov": True, "decoupled": decoupled},
+        )
+        registry.register(info)
