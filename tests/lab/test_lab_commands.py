@@ -177,11 +177,12 @@ def test_info_tells_where_things_are(tmp_path, monkeypatch):
 
 def test_on_a_terminal_the_view_is_live(file, tmp_path):
     """In a real pseudo-terminal: bars and workers, and the summary at the end."""
+    path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "adadecay.cli", "run", file, "--workers", "1"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(HERE), "TERM": "xterm-256color"},
+        env={**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"},
         stdout=theirs,
         stderr=theirs,
         stdin=theirs,

@@ -10,13 +10,38 @@ from pathlib import Path
 import pytest
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study, trainer_study
 
-from adadecay.lab.engines import EpochDone, Lost, Settings, Started
+from adadecay.lab.engines import (
+    EngineError,
+    EpochDone,
+    Lost,
+    Settings,
+    Started,
+    local,
+)
 from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.engines.local import LocalEngine, cause_of_death, default_workers
 from adadecay.lab.files import read_state
 from adadecay.lab.study import run
 
 HERE = Path(__file__).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+}
+SCRIPT = """\
+from adadecay.lab import Study, run
+
+
+def train(make_optimizer, *, seed, epochs):
+    for epoch in range(epochs):
+        yield {"accuracy": float(epoch)}
+
+
+study = Study(
+    name="bare", trainer=TRAINER, score="accuracy", optimizers=["sgd"], trials=2,
+)
+print(run(study, workers=2))
+"""
 
 
 def _states(study):
@@ -151,7 +176,7 @@ def slow_run(tmp_path):
     command += ["--results", str(folder), "--workers", "2", "--checkpoint-seconds", "0"]
     driver = subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -227,7 +252,7 @@ def test_two_drivers_cannot_share_a_folder(slow_run):
     driver, _, command = slow_run
     second = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
@@ -236,6 +261,37 @@ def test_two_drivers_cannot_share_a_folder(slow_run):
     assert f"Another run (process {driver.pid}, since " in second.stderr
     assert "is writing to" in second.stderr
     assert driver.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("trainer", "done"), [('"lab_own:numbers_only"', True), ("train", False)]
+)
+def test_a_script_without_a_guard(tmp_path, trainer, done):
+    """It runs if its functions stand elsewhere, and is told what to do if not."""
+    script = tmp_path / "bare_script.py"
+    script.write_text(SCRIPT.replace("TRAINER", trainer))
+    ran = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    if done:
+        assert "done=2, diverged=0, failed={}" in ran.stdout
+        assert not ran.stderr
+    else:
+        assert "done=0" in ran.stdout
+        assert ran.stdout.count("put the call under `if __name__ == '__main__':`") >= 2
+
+
+def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
+    study = trainer_study(tmp_path, "lab_own:numbers_only", trials=50)
+    monkeypatch.setattr(local, "_enter", os._exit)
+    with pytest.raises(EngineError, match="end before they begin with a trial"):
+        run(study, workers=2)
 
 
 def test_what_a_process_died_of():

@@ -29,7 +29,7 @@ PLAN = (
     "print(sum(len(Study(n).plan.trials) for n in names))\n"
 )
 DRIVE = (
-    "import sys, time\n"
+    "import resource, sys, time\n"
     "from adadecay.lab import Study, run\n"
     "trials, epochs, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]\n"
     "study = Study(name='idle', trainer='adadecay.benchmark.scale:no_training',\n"
@@ -38,7 +38,8 @@ DRIVE = (
     "start = time.perf_counter()\n"
     "outcome = run(study, workers=2, device='cpu', progress=False)\n"
     "assert outcome.done == trials, outcome\n"
-    "print(time.perf_counter() - start)\n"
+    "seconds = time.perf_counter() - start\n"
+    "print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
 )
 TABLE = (
     "import sys\n"
@@ -143,7 +144,8 @@ def measure_scale(
         _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
         rows, table, memory = _measured("-c", TABLE, str(trials), folder)
         idle = str(Path(folder) / "idle")
-        said, _, driver = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)
+        said, _, _ = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)
+        seconds, memory_of_driver = map(float, said.split()[-2:])
     return ScaleCosts(
         trials=count,
         plan=plan,
@@ -152,8 +154,8 @@ def measure_scale(
         table=table,
         rows=int(rows.split()[-1]),
         table_memory=memory,
-        events=driven * (IDLE_EPOCHS + 2) / float(said.split()[-1]),
-        driver_memory=driver,
+        events=driven * (IDLE_EPOCHS + 2) / seconds,
+        driver_memory=memory_of_driver,
         driven=driven,
     )
 

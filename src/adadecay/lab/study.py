@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
+from adadecay.lab.engines.local import refuse_in_worker
 from adadecay.lab.files import check_format, read_json
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
@@ -191,6 +192,7 @@ def run(
         ...     run(study, workers=0, progress=False).done
         1
     """
+    refuse_in_worker()
     if isinstance(engine, str):
         settings = Settings(
             device=device or study.spec.device,

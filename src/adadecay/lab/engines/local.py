@@ -15,15 +15,18 @@ from dataclasses import dataclass
 from multiprocessing import connection as pipes
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
-from adadecay.lab.engines import ENDS, Event, Job, Lost, Settings
+from adadecay.lab.engines import ENDS, EngineError, Event, Job, Lost, Settings
 
-__all__ = ["LocalEngine", "default_workers"]
+__all__ = ["LocalEngine", "default_workers", "refuse_in_worker"]
 
 WORKER: Final = "adadecay.lab.engines.worker"
 POLL: Final = 0.5  # seconds between looks at whether to stop
 PATIENCE: Final = 5.0  # seconds for a worker to end by itself
+MOST_STILLBORN: Final = 8  # deaths in a row without a word: something is wrong here
+NAME: Final = "adadecay-worker-"
 CAUSES: Final = {
     signal.SIGKILL: "killed from outside, or by the system for lack of memory",
     signal.SIGILL: "an instruction that this processor does not have",
@@ -96,6 +99,7 @@ class LocalEngine:
         self._pool: dict[int, Worker] = {}
         self._stopping = False
         self._told = False
+        self._stillborn = 0
 
     def stop(self) -> None:
         """Put every trial down after the epoch in flight."""
@@ -151,6 +155,7 @@ class LocalEngine:
         event = worker.hear()
         if event is None:
             return self._bury(number)
+        self._stillborn = 0
         if isinstance(event, Lost):  # out of memory: it ends itself
             self._pool.pop(number).end()
         elif isinstance(event, ENDS):
@@ -163,6 +168,13 @@ class LocalEngine:
         worker.process.join(PATIENCE)
         reason = cause_of_death(worker.process.exitcode)
         worker.end()
+        self._stillborn += 1
+        if self._stillborn > MOST_STILLBORN:
+            raise EngineError(
+                f"Workers end before they begin with a trial: {reason}. What they "
+                f"printed above says why.",
+                status=1,
+            )
         return Lost(str(worker.trial), reason)
 
     def _end(self) -> None:
@@ -173,6 +185,15 @@ class LocalEngine:
         for worker in self._pool.values():
             worker.end()
         self._pool.clear()
+
+
+def refuse_in_worker() -> None:
+    """Refuse to run a study within a worker of another."""
+    if multiprocessing.current_process().name.startswith(NAME):
+        raise RuntimeError(
+            "run() was called by a worker, which imported your script to find your "
+            "functions: put the call under `if __name__ == '__main__':`."
+        )
 
 
 def start_worker(number: int, settings: Settings) -> Worker:
@@ -186,10 +207,10 @@ def start_worker(number: int, settings: Settings) -> Worker:
     process = context.Process(
         target=_enter,
         args=(theirs, number, settings),
-        name=f"adadecay-{number}",
+        name=f"{NAME}{number}",
         daemon=False,  # a user's DataLoader may want children of its own
     )
-    with _threads_in_environment(settings.threads):
+    with _threads_in_environment(settings.threads), _main_module_hidden():
         process.start()
     theirs.close()  # so that its death closes the pipe
     return Worker(process, ours)
@@ -199,6 +220,17 @@ def _enter(pipe: Any, number: int, settings: Settings) -> None:
     from adadecay.lab.engines.worker import work
 
     work(pipe, number, settings)
+
+
+@contextlib.contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Keep workers from running the user's script again: they need none of it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager

@@ -127,6 +127,11 @@ def _first_line(error: Exception) -> str:
 def own_traceback(error: Exception) -> str:
     """Return the traceback without this package's frames, and not too long."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if PACKAGE not in Path(f.filename).resolve().parents]
+    own = [
+        frame
+        for frame in frames
+        if PACKAGE not in Path(frame.filename).resolve().parents
+        and not frame.filename.startswith("<frozen")
+    ]
     lines = traceback.format_list((own or list(frames))[-FRAMES:])
     return "".join([*lines, *traceback.format_exception_only(error)])
