@@ -1,0 +1,73 @@
+"""A small text model with transformers' Trainer: python examples/trainer.py.
+
+The model is built from its config and the text is made up, so nothing is downloaded.
+"""
+
+import tempfile
+
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+from adadecay import AdaDecay
+from adadecay.integrations.transformers import RatesMonitor
+
+
+class Counting(torch.utils.data.Dataset):
+    """Sequences that count up by one, two, three..., modulo 30."""
+
+    def __len__(self):
+        return 320
+
+    def __getitem__(self, i):
+        tokens = (torch.arange(12) * (i % 5 + 1) + i) % 30
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def main():
+    set_seed(0)
+    config = GPT2Config(
+        vocab_size=30,
+        n_positions=16,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=GPT2LMHeadModel(config),
+            args=TrainingArguments(
+                output_dir=folder,
+                num_train_epochs=4,
+                per_device_train_batch_size=16,
+                weight_decay=0.1,  # for the weights; Trainer spares biases and norms
+                logging_steps=20,
+                use_cpu=True,
+                report_to=[],
+                disable_tqdm=True,
+            ),
+            train_dataset=Counting(),
+            optimizer_cls_and_kwargs=(AdaDecay, {"lr": 0.1, "momentum": 0.9}),
+            callbacks=[RatesMonitor(every=40, writers=[show])],
+        )
+        trainer.train()
+        losses = [
+            entry["loss"] for entry in trainer.state.log_history if "loss" in entry
+        ]
+    print(f"loss {float(losses[0]):.2f} -> {float(losses[-1]):.2f}")
+
+
+def show(step, layers):
+    first = layers[0]
+    print(f"step {step}: mean θ of {first.layer} is {first.mean:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""What the diagnostics say of θ is true, and nothing notices that they look."""
+
+import doctest
+import importlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from adadecay import AdaDecay, adaptive_decay, by_module, param_groups, reference
+from adadecay.diagnostics import (
+    QUANTILES,
+    JsonLines,
+    Monitor,
+    TensorBoard,
+    measure,
+    picture,
+)
+
+
+def network():
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(30, 40), nn.Tanh(), nn.Linear(40, 3))
+
+
+def backward(model, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(8, 30, generator=generator)
+    model.zero_grad()
+    nn.functional.mse_loss(model(x), x[:, :3].square()).backward()
+
+
+MAKERS = {
+    "AdaDecay": lambda model, **more: AdaDecay(
+        model.named_parameters(), lr=0.1, weight_decay=0.2, **more
+    ),
+    "AdamW": lambda model, **more: adaptive_decay(
+        torch.optim.AdamW(model.named_parameters(), weight_decay=0.2), **more
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"unit_mean": True}, {"layer_of": by_module}], ids=str
+)
+@pytest.mark.parametrize("kind", MAKERS)
+def test_small_layers_are_described_exactly(kind, options):
+    model = network()
+    optimizer = MAKERS[kind](model, **options)
+    backward(model)
+    grads = {name: p.grad.double().numpy() for name, p in model.named_parameters()}
+    if "layer_of" in options:
+        pools = [["0.weight", "0.bias"], ["2.weight", "2.bias"]]
+    else:
+        pools = [[name] for name in grads]
+    wanted = {}
+    for pool in pools:
+        rates = reference.decay_rates(
+            [grads[name] for name in pool], 4.0, unit_mean="unit_mean" in options
+        )
+        wanted.update(zip(pool, rates, strict=True))
+    found = measure(optimizer, samples=2000)
+    assert [layer.layer for layer in found] == list(grads)
+    for layer in found:
+        theta = wanted[layer.layer]
+        weight = dict(model.named_parameters())[layer.layer].detach().double().numpy()
+        assert layer.size == theta.size
+        np.testing.assert_allclose(layer.mean, theta.mean(), rtol=1e-5)
+        np.testing.assert_allclose(
+            layer.quantiles, np.quantile(theta, QUANTILES), rtol=1e-5, atol=1e-6
+        )
+        shrink = 0.2 * (theta * weight**2).sum() / (weight**2).sum()
+        np.testing.assert_allclose(layer.effective_decay, shrink, rtol=1e-5)
+
+
+def test_large_layers_are_sampled():
+    weight = nn.Parameter(torch.randn(20_000_000))  # more than torch.quantile takes
+    weight.grad = torch.randn(20_000_000)
+    optimizer = AdaDecay([("big", weight)], lr=0.1, weight_decay=0.1)
+    (layer,) = measure(optimizer, samples=20_000)
+    theta = reference.decay_rates([weight.grad[:100_000].numpy()], 4.0)[0]
+    assert layer.size == 20_000_000
+    assert layer.mean == pytest.approx(theta.mean(), abs=0.03)
+    np.testing.assert_allclose(
+        layer.quantiles, np.quantile(theta, QUANTILES), rtol=0, atol=0.05
+    )
+
+
+def test_looking_changes_nothing():
+    results = []
+    for watched in (False, True):
+        model = network()
+        optimizer = MAKERS["AdaDecay"](model)
+        if watched:
+            Monitor(optimizer, [lambda step, layers: None], every=1)
+        torch.manual_seed(9)
+        for seed in range(5):
+            backward(model, seed)
+            optimizer.step()
+        results.append([*model.parameters(), torch.rand(3)])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_monitor_looks_every_so_many_steps(kind, tmp_path):
+    model = network()
+    optimizer = MAKERS[kind](model)
+    seen = []
+    file = JsonLines(tmp_path / "theta.jsonl")
+    monitor = Monitor(
+        optimizer, [file, lambda step, layers: seen.append(step)], every=3
+    )
+    for seed in range(8):
+        backward(model, seed)
+        optimizer.step()
+    monitor.close()
+    backward(model)
+    optimizer.step()
+    assert seen == [0, 3, 6]
+    lines = [json.loads(line) for line in file.path.read_text().splitlines()]
+    assert [(line["step"], line["layer"]) for line in lines] == [
+        (step, name) for step in seen for name, _ in model.named_parameters()
+    ]
+    assert all(len(line["quantiles"]) == len(QUANTILES) for line in lines)
+
+
+def test_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    model = network()
+    optimizer = MAKERS["AdaDecay"](model)
+    with SummaryWriter(tmp_path) as writer:
+        Monitor(optimizer, [TensorBoard(writer)], every=2)
+        for seed in range(4):
+            backward(model, seed)
+            optimizer.step()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    scalars = events.Scalars("adadecay/mean/0.weight")
+    assert [event.step for event in scalars] == [0, 2]
+    assert all(0 < event.value < 2 for event in scalars)
+    assert "adadecay/quantile_0.95/2.bias" in events.Tags()["scalars"]
+
+
+def test_names_come_from_the_model_where_the_optimizer_has_none():
+    model = network()
+    backward(model)
+    optimizer = AdaDecay(model.parameters(), lr=0.1, weight_decay=0.1)
+    assert [layer.layer for layer in measure(optimizer)][0] == "group0.0"
+    names = [layer.layer for layer in measure(optimizer, model=model)]
+    assert names == [name for name, _ in model.named_parameters()]
+
+
+def test_what_does_not_decay_is_not_described():
+    model = network()
+    backward(model)
+    model[0].weight.grad = None
+    optimizer = AdaDecay(param_groups(model, 0.1), lr=0.1)
+    assert [layer.layer for layer in measure(optimizer)] == ["2.weight"]
+    model.zero_grad()
+    assert measure(optimizer) == []
+
+
+def test_errors():
+    model = network()
+    with pytest.raises(TypeError, match="SGD has no adaptive decay to look at"):
+        measure(torch.optim.SGD(model.parameters()))
+    optimizer = MAKERS["AdaDecay"](model)
+    with pytest.raises(ValueError, match="every=0"):
+        Monitor(optimizer, [], every=0)
+    backward(model)
+    with pytest.raises(ValueError, match=r"called '7.weight'; there are: 0.weight"):
+        picture(optimizer, "7.weight")
+
+
+def test_a_picture_shows_theta_where_it_lies(tmp_path):
+    model = network()
+    optimizer = MAKERS["AdaDecay"](model)
+    backward(model)
+    chart = picture(optimizer, "2.weight")
+    theta = reference.decay_rates([model[2].weight.grad.numpy()], 4.0)[0]
+    cells, bars = (part["data"]["values"] for part in chart.to_dict()["hconcat"])
+    assert len(cells) == 120
+    for cell in cells:
+        assert cell["theta"] == pytest.approx(theta[cell["row"], cell["column"]], 1e-4)
+    assert sum(bar["share"] for bar in bars) == pytest.approx(1)
+    assert f"mean θ = {theta.mean():.3f}" in str(chart.to_dict()["title"])
+    chart.save(tmp_path / "theta.svg")
+    assert (tmp_path / "theta.svg").read_text().startswith("<svg")
+    for layer in ("0.weight", "0.bias"):
+        assert len(picture(optimizer, layer).to_dict()["hconcat"]) == 2
+
+
+@pytest.mark.parametrize(
+    "module", ["wrap", "groups", "optax", "diagnostics.measure", "diagnostics.monitor"]
+)
+def test_the_examples_in_the_docstrings_run(module):
+    subject = importlib.import_module(f"adadecay.{module}")
+    result = doctest.testmod(subject, optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_param_groups():
+    class OwnRMSNorm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+
+    model = nn.ModuleDict(
+        {
+            "embed": nn.Embedding(5, 4),
+            "conv": nn.Conv1d(4, 4, 3),
+            "batch": nn.BatchNorm1d(4),
+            "own": OwnRMSNorm(),
+            "attention": nn.MultiheadAttention(4, 2),
+            "head": nn.Linear(4, 5, bias=False),
+            "frozen": nn.Linear(4, 4),
+        }
+    )
+    model["head"].weight = model["embed"].weight  # tied
+    model["frozen"].requires_grad_(False)
+    decaying, spared = param_groups(model, 0.1)
+    assert (decaying["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    assert [name for name, _ in decaying["params"]] == [
+        "embed.weight",
+        "conv.weight",
+        "attention.in_proj_weight",
+        "attention.out_proj.weight",
+    ]
+    assert [name for name, _ in spared["params"]] == [
+        "conv.bias",
+        "batch.weight",
+        "batch.bias",
+        "own.weight",
+        "attention.in_proj_bias",
+        "attention.out_proj.bias",
+    ]
+    AdaDecay([decaying, spared], lr=0.1)
+    only, others = param_groups(model, 0.1, spare=(nn.Embedding, nn.Linear))
+    assert "embed.weight" not in [name for name, _ in only["params"]]
+    assert "embed.weight" in [name for name, _ in others["params"]]
