@@ -62,6 +62,12 @@ def test_a_trial_that_ends_in_no_number_has_no_score(bad):
     assert row["score"] is None
 
 
+def test_a_bad_epoch_among_the_last_ones_leaves_no_score():
+    """A mean over the rest would hide it."""
+    row = trial_scores(table([1.0] * 18 + [math.nan, 1.0])).row(0, named=True)
+    assert row["score"] is None
+
+
 def test_one_bad_epoch_early_on_is_no_harm():
     row = trial_scores(table([math.nan, 2.0, 3.0])).row(0, named=True)
     assert (row["score"], row["best"]) == (3.0, 3.0)
