@@ -43,7 +43,9 @@ MAKERS = {
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"unit_mean": True}, {"layer_of": by_module}], ids=str
+    "options",
+    [{}, {"unit_mean": True}, {"layer_of": by_module}],
+    ids=["plain", "unit mean", "pooled"],
 )
 @pytest.mark.parametrize("kind", MAKERS)
 def test_small_layers_are_described_exactly(kind, options):
@@ -150,7 +152,7 @@ def test_names_come_from_the_model_where_the_optimizer_has_none():
     model = network()
     backward(model)
     optimizer = AdaDecay(model.parameters(), lr=0.1, weight_decay=0.1)
-    assert [layer.layer for layer in measure(optimizer)][0] == "group0.0"
+    assert next(layer.layer for layer in measure(optimizer)) == "group0.0"
     names = [layer.layer for layer in measure(optimizer, model=model)]
     assert names == [name for name, _ in model.named_parameters()]
 
@@ -183,12 +185,13 @@ def test_a_picture_shows_theta_where_it_lies(tmp_path):
     backward(model)
     chart = picture(optimizer, "2.weight")
     theta = reference.decay_rates([model[2].weight.grad.numpy()], 4.0)[0]
-    cells, bars = (part["data"]["values"] for part in chart.to_dict()["hconcat"])
+    drawn = chart.to_dict()
+    cells, bars = (drawn["datasets"][part["data"]["name"]] for part in drawn["hconcat"])
     assert len(cells) == 120
     for cell in cells:
         assert cell["theta"] == pytest.approx(theta[cell["row"], cell["column"]], 1e-4)
     assert sum(bar["share"] for bar in bars) == pytest.approx(1)
-    assert f"mean θ = {theta.mean():.3f}" in str(chart.to_dict()["title"])
+    assert f"mean θ = {theta.mean():.3f}" in str(drawn["title"])
     chart.save(tmp_path / "theta.svg")
     assert (tmp_path / "theta.svg").read_text().startswith("<svg")
     for layer in ("0.weight", "0.bias"):

@@ -55,7 +55,7 @@ def test_optax():
 
 
 def test_fsdp2():
-    torchrun = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     output = run(*torchrun, EXAMPLES / "fsdp2.py")
     before, after = re.findall(r"loss ([\d.]+)", output)
     assert "1 collective in the optimizer's step" in output
