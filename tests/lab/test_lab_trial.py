@@ -45,7 +45,7 @@ def test_the_loop_is_the_loop_that_one_would_write(tmp_path):
         "nn-2", input_shape=(1, 8, 8), classes=10, generator=weights
     )
     optimizer = torch.optim.SGD(
-        network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4
+        network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, fused=True
     )
     batches = Batches(digits.train, digits, batch_size=64)
     x_test = torch.as_tensor(digits.test.inputs) / digits.scale
@@ -83,6 +83,20 @@ def test_evaluation_is_without_dropout_and_changes_nothing(tmp_path):
     loss = nn.functional.cross_entropy(outputs, torch.as_tensor(targets))
     assert rows[-1]["test_loss"] == pytest.approx(float(loss), rel=1e-6)
     assert training.network[2].num_batches_tracked == 2 * 8  # 120 rows, 16 a batch
+
+
+def test_fused_sgd_is_sgd_in_every_memory_format(tmp_path):
+    """Its kernel goes through memory in order: layouts must agree."""
+    smoke = Study("smoke", results=tmp_path).vary(only={"optimizer": ["sgd"]})
+    for trial in smoke.plan.trials:
+        fused, plain = (prepare(trial.definition, CPU) for _ in range(2))
+        assert fused.optimizer.param_groups[0]["fused"] is True
+        plain.optimizer.param_groups[0]["fused"] = None
+        rows = [next(training.epochs(0)) for training in (fused, plain)]
+        assert rows[0]["train_loss"] == pytest.approx(rows[1]["train_loss"], rel=1e-4)
+        pairs = zip(fused.network.parameters(), plain.network.parameters(), strict=True)
+        for ours, theirs in pairs:
+            assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-5), trial.cell.name
 
 
 def test_pairs_start_from_the_same_weights_and_see_the_same_batches(
