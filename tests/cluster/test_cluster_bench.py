@@ -1,10 +1,15 @@
 """The model of the driver's cost, and the trials that the benchmark runs."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 from lab_runs import numbers, trainer_study
 
-from adadecay.benchmark.cluster import CheckpointCost, DriverCost, Overhead
+from adadecay.benchmark.cluster import CheckpointCost, DriverCost
 from adadecay.benchmark.cluster_model import Model, fit
+from adadecay.benchmark.cluster_overhead import Overhead, processor_seconds
 from adadecay.lab.engines import EpochDone
 from adadecay.lab.study import run
 
@@ -36,7 +41,22 @@ def test_rates_are_what_they_say():
     assert cost.rate == pytest.approx(180e6)
     assert cost.serves() == pytest.approx(120)
     assert _cost(5, 10, 1.0).events == 60
-    assert Overhead(2, 4, 3, 100.0, 95.0, 1.0, 2.0).ratio == pytest.approx(0.95)
+    assert Overhead(2, 4, 3, 100.0, 95.0, 1.0, 2.0, 3.0, 3.1).ratio == pytest.approx(
+        0.95
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_processor_time_of_children_counts():
+    spin = "import time\nwhile time.process_time() < 0.5: pass\ninput()"
+    before = processor_seconds()
+    words = [sys.executable, "-c", spin]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as child:
+        end = time.monotonic() + 60
+        while (used := processor_seconds() - before) < 0.5 and time.monotonic() < end:
+            time.sleep(0.1)
+        child.communicate(b"\n")
+    assert used >= 0.5
 
 
 def test_the_trials_of_the_benchmark_run(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from cluster_processes import alive, family, wait_for
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study, trainer_study
 
-from adadecay.lab.engines import EpochDone, Lost
+from adadecay.lab.engines import EpochDone, Finished, Lost, Started
 from adadecay.lab.files import read_state
 from adadecay.lab.study import run
 
@@ -36,7 +36,18 @@ def test_the_same_numbers_as_on_the_local_engine(one_ray, tmp_path):
         runtime_env={"env_vars": {"PYTHONPATH": PATH}},
         log_to_driver=False,
     )
-    outcome = run(ours, workers=2, engine="ray", checkpoint_seconds=0)
+    running, most = set(), 0
+
+    def watch(event):
+        nonlocal most
+        if isinstance(event, Started):
+            running.add(event.trial)
+            most = max(most, len(running))
+        elif isinstance(event, Finished):
+            running.remove(event.trial)
+
+    outcome = run(ours, workers=2, engine="ray", checkpoint_seconds=0, watch=watch)
+    assert most == 2, "as many at a time as there are workers, and no more"
     assert (outcome.done, outcome.left, outcome.failed) == (len(names), 0, {})
     assert numbers(ours) == numbers(local)
     assert len({str(rows) for rows in numbers(ours).values()}) == len(names)

@@ -1,4 +1,4 @@
-"""What a cluster's driver costs, and Ray against the local engine.
+"""What a cluster's driver costs.
 
 In: how much to measure. Out: frozen records, to which
 :mod:`adadecay.benchmark.cluster_model` fits what a driver can serve. Its busy time is
@@ -13,20 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from adadecay.lab.engines import Engine, EpochDone, Event, Finished, Settings, Started
+from adadecay.lab.engines import EpochDone, Event, Settings
 from adadecay.lab.engines.cluster import ClusterEngine, Need
-from adadecay.lab.study import Study, make_engine, run
+from adadecay.lab.study import Study, run
 
 __all__ = [
     "CheckpointCost",
     "DriverCost",
-    "Overhead",
     "measure_checkpoints",
     "measure_driver",
-    "measure_overhead",
 ]
 
 TRIALS = "adadecay.benchmark.cluster_trials"
@@ -43,98 +40,6 @@ class TimedEngine(ClusterEngine):
             return super()._ready()
         finally:
             self.waited += time.perf_counter() - begun
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """Ray against the local engine, on the same trials.
-
-    Args:
-        workers: of each.
-        trials: counted in each round, after a first one on each worker.
-        rounds: of one block on either engine.
-        local: trials an hour, the median.
-        ray: trials an hour, the median.
-        local_start: seconds until the first trial began, the median.
-        ray_start: the same, with the start of Ray itself.
-    """
-
-    workers: int
-    trials: int
-    rounds: int
-    local: float
-    ray: float
-    local_start: float
-    ray_start: float
-
-    @property
-    def ratio(self) -> float:
-        """Ray's trials an hour in units of the local engine's."""
-        return self.ray / self.local
-
-
-def measure_overhead(
-    *, rounds: int = 3, trials: int = 4, workers: int = 2, say: Callable[[str], None]
-) -> Overhead:
-    """Run NN-2 on MNIST, 3 epochs a trial, on both engines in turn.
-
-    Args:
-        rounds: blocks on each engine, interleaved.
-        trials: counted in a block, beyond one for each worker that warms it up.
-        workers: on each engine.
-        say: told how it goes.
-    """
-    rates: dict[str, list[float]] = {"local": [], "ray": []}
-    starts: dict[str, list[float]] = {"local": [], "ray": []}
-    for number in range(rounds):
-        for kind in rates:
-            rate, start = _block(kind, trials + workers, workers, seed=number)
-            rates[kind].append(rate)
-            starts[kind].append(start)
-            say(
-                f"  round {number}, {kind}: {rate:.0f} trials/h, {start:.1f} s to start"
-            )
-    return Overhead(
-        workers=workers,
-        trials=trials,
-        rounds=rounds,
-        local=median(rates["local"]),
-        ray=median(rates["ray"]),
-        local_start=median(starts["local"]),
-        ray_start=median(starts["ray"]),
-    )
-
-
-def _block(kind: str, trials: int, workers: int, *, seed: int) -> tuple[float, float]:
-    """Return trials an hour once every worker is warm, and the seconds to the first."""
-    ends: list[float] = []
-    first: list[float] = []
-
-    def watch(event: Event) -> None:
-        if isinstance(event, Finished):
-            ends.append(time.perf_counter())
-        elif isinstance(event, Started) and not first:
-            first.append(time.perf_counter())
-
-    with tempfile.TemporaryDirectory(prefix="adadecay-bench-") as folder:
-        study = Study(
-            name="overhead",
-            dataset="mnist",
-            network="nn-2",
-            optimizers=["adadecay"],
-            epochs=3,
-            trials=trials,
-            seed=seed,
-            device="cpu",
-            results=folder,
-        )
-        begun = time.perf_counter()
-        engine: Engine = make_engine(study, workers, Settings("cpu"), kind)
-        outcome = run(study, engine=engine, watch=watch)
-    if outcome.left:
-        raise RuntimeError(f"{outcome.left} trials of the benchmark did not finish.")
-    warm = ends[workers - 1]
-    return 3600 * (trials - workers) / (ends[-1] - warm), first[0] - begun
 
 
 @dataclass(frozen=True)
@@ -180,7 +85,8 @@ def measure_driver(
         say(
             f"  {trials} × {epochs}: {cost.seconds:.1f} s, "
             f"{cost.events / cost.seconds:.0f} events/s; driver busy {cost.busy:.1f} s "
-            f"({cost.events / cost.busy:.0f} events/s), {cost.megabytes:.0f} MB"
+            f"({cost.events / cost.busy:.0f} events/s), {cost.cpu:.1f} s of a "
+            f"processor, {cost.megabytes:.0f} MB"
         )
     return costs
 

@@ -7,9 +7,9 @@ from adadecay.benchmark.cluster import (
     DriverCost,
     measure_checkpoints,
     measure_driver,
-    measure_overhead,
 )
 from adadecay.benchmark.cluster_model import Model, fit
+from adadecay.benchmark.cluster_overhead import measure_overhead
 
 __all__ = ["PARTS", "print_cluster"]
 
@@ -38,8 +38,10 @@ def print_cluster(
         cost = measure_overhead(rounds=rounds, say=say)
         say(
             f"Ray reaches {cost.ratio:.1%} of the local engine's trials an hour "
-            f"({cost.ray:.0f} and {cost.local:.0f}); it starts in {cost.ray_start:.1f} "
-            f"s, the local engine in {cost.local_start:.1f} s"
+            f"({cost.ray:.0f} and {cost.local:.0f}); a trial takes {cost.ray_cpu:.2f} "
+            f"s of a processor, {cost.ray_cpu / cost.local_cpu:.1%} of the local "
+            f"engine's; it starts in {cost.ray_start:.1f} s, the local engine in "
+            f"{cost.local_start:.1f} s"
         )
     byte = 0.0
     if "checkpoints" in parts:
