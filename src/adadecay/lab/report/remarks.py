@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-import polars as pl
-
 from adadecay.lab.report.wording import plural
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import shortened_in
@@ -146,10 +144,10 @@ def _coverage(analysis: Analysis) -> Remark | None:
     pairs = [each.pairs for each in analysis.comparisons if each.pairs >= 2]
     if not pairs:
         return None
-    rows = pl.DataFrame(load_coverage()["coverage"])
-    fitting = rows.filter(pl.col("pairs") <= max(min(pairs), 5))
-    fitting = fitting.filter(pl.col("pairs") == pl.col("pairs").max())
-    worst = fitting.sort("used 95 %").row(0, named=True)
+    rows = load_coverage()["coverage"]
+    sizes = [row["pairs"] for row in rows if row["pairs"] <= max(min(pairs), 5)]
+    fitting = [row for row in rows if row["pairs"] == max(sizes)]
+    worst = min(fitting, key=lambda row: float(row["used 95 %"]))
     if worst["used 95 %"] >= 93:
         return None
     text = (
