@@ -87,7 +87,7 @@ def attempt(study, moment, rng):
                 ).start()
             elif moment is not None:
                 store.os = DeadlyOs(moment, countdown)
-            outcome = run(study, workers=0, checkpoint_seconds=0)
+            outcome = run(study, workers=0, checkpoint_seconds=0, progress=False)
             status = 0 if not outcome.left else 2
         finally:
             os._exit(status)
