@@ -1,0 +1,100 @@
+"""The kernel without Python: random steps under sanitizers and valgrind.
+
+``native/fuzz.cpp`` is compiled with the kernel's own sources and run in each form.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import adadecay.kernels
+
+SOURCES = Path(adadecay.kernels.__file__).parent
+FUZZ = Path(__file__).parent / "native" / "fuzz.cpp"
+FORMS = ["avx512", "avx2", "plain"]
+NOT_HERE = 3  # what fuzz.cpp returns for a form that the CPU does not have
+COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+def build(folder, name, *flags):
+    """Compile the fuzz, once for all workers that share the folder."""
+    target = folder / name
+    objects = []
+    sources = [p for p in sorted(SOURCES.glob("*.cpp")) if p.stem != "module"]
+    common = [COMPILER, "-std=c++17", "-g", "-ffp-contract=off", f"-I{SOURCES}", *flags]
+    running = []
+    for source in [*sources, FUZZ]:
+        objects.append(str(folder / f"{name}-{source.stem}.o"))
+        command = [*common, "-c", str(source), "-o", objects[-1]]
+        running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+    for process in running:
+        _, errors = process.communicate(timeout=300)
+        if process.returncode != 0:
+            pytest.skip(f"the compiler can not do {' '.join(flags)}: {errors[-300:]}")
+    link = [*common, *objects, "-pthread", "-ldl", "-o", str(target)]
+    linked = subprocess.run(link, capture_output=True, text=True, timeout=120)
+    if linked.returncode != 0:
+        pytest.skip(f"{' '.join(flags)} can not be linked: {linked.stderr[-300:]}")
+    return target
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory):
+    flags = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
+    return build(tmp_path_factory.mktemp("sanitized"), "fuzz", "-O1", *flags)
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("raced"), "fuzz", "-O1", "-fsanitize=thread")
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("bare"), "fuzz", "-O2")
+
+
+def run(command, form):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode == NOT_HERE:
+        pytest.skip(f"this CPU has no {form}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"in form {form}\n")
+    return done
+
+
+# One worker for all of them: the fixture's build serves three tests.
+@pytest.mark.xdist_group("sanitized")
+@pytest.mark.parametrize("form", FORMS)
+def test_addresses_and_undefined_behaviour(sanitized, form):
+    done = run([sanitized, form, "150", "20190721"], form)
+    assert done.stderr == ""
+
+
+@pytest.mark.xdist_group("raced")
+def test_races_between_threads(raced):
+    done = run([raced, "plain", "60", "3"], "plain")
+    assert done.stderr == ""
+
+
+@pytest.mark.xdist_group("bare")
+@pytest.mark.parametrize("form", FORMS)
+def test_thousands_of_random_steps(bare, form):
+    run([bare, form, "1500", "7"], form)
+
+
+@pytest.mark.xdist_group("bare")
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="written for x86-64")
+@pytest.mark.parametrize("form", ["avx2", "plain"])  # it knows no AVX-512
+def test_valgrind_has_nothing_to_say(bare, form):
+    valgrind = ["valgrind", "--error-exitcode=9", "--leak-check=full", "--quiet"]
+    # A long double is 64 bits to valgrind: the comparison is left to the other tests.
+    done = run([*valgrind, bare, form, "12", "11"], form)
+    assert done.stderr == ""
