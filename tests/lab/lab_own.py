@@ -86,6 +86,12 @@ def numbers_only(make_optimizer, *, seed, epochs, gain=1.0, pause=0.0):
         yield {"accuracy": gain * (epoch + 1) + (seed % 97) / 97, "train_loss": 1.0}
 
 
+def long_epoch(make_optimizer, *, seed, epochs):
+    """One quick epoch, then one that would outlast any test."""
+    yield {"accuracy": 1.0}
+    time.sleep(600)
+
+
 def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None):
     """A user's own loop that offers its state, and draws from global generators."""
     torch.manual_seed(seed % 2**31)

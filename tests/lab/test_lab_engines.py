@@ -162,12 +162,15 @@ def _wait_for(condition, seconds=60.0):
     return False
 
 
+QUICK = '{name = "lab_own:numbers_only", pause = 0.2}'
+
+
 @pytest.fixture
-def slow_run(tmp_path):
+def slow_run(tmp_path, request):
     """A driver in a process of its own, with two workers in the middle of a trial."""
     script = tmp_path / "slow.toml"
     script.write_text(
-        'trainer = {name = "lab_own:numbers_only", pause = 0.2}\n'
+        f"trainer = {getattr(request, 'param', QUICK)}\n"
         'score = "accuracy"\ntrials = 2\nepochs = 500\ndevice = "cpu"\n'
         'optimizers = ["sgd"]\n'
     )
@@ -199,6 +202,7 @@ def slow_run(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("slow_run", ['"lab_own:long_epoch"'], indirect=True)
 def test_no_orphan_outlives_a_driver_that_is_killed(slow_run):
     driver, _, _ = slow_run
     family = _descendants(driver.pid)
