@@ -37,7 +37,7 @@ def raylet_of(node):
     return node.all_processes["raylet"][0].process.pid
 
 
-def wait_for(condition, seconds=90.0):
+def wait_for(condition, seconds=240.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

@@ -81,7 +81,7 @@ def test_a_lost_head_ends_the_run_and_the_command_goes_on_later(head, tmp_path):
     done = lambda: [p.parent.name for p in folder.glob("trials/*/*/done.json")]  # noqa: E731
     assert wait_for(lambda: done() or driver.poll() is not None)
     server.send_signal(signal.SIGKILL)
-    _, told = driver.communicate(timeout=90)
+    _, told = driver.communicate(timeout=240)
     assert driver.returncode == 1, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"adadecay: Ray's head at {address} has not answered for")

@@ -19,6 +19,7 @@ NODE = {
     "object_store_memory": 80 << 20,
 }
 SETTINGS = Settings("cpu", 1, checkpoint_seconds=0)
+PATIENCE = 200.0  # seconds, for a machine that is busy with other things
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def cluster(one_ray):
     made = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
     for _ in range(4):
         made.add_node(num_cpus=1, wait=False, **NODE)
-    made.wait_for_nodes()
+    made.wait_for_nodes(timeout=PATIENCE)
     started = family(os.getpid())
     yield made
     with contextlib.suppress(Exception):  # the head may be gone already

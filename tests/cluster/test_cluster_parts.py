@@ -137,6 +137,18 @@ def test_wrong_addresses_fail_in_seconds():
         assert caught.value.status == 2
 
 
+def test_a_ray_that_does_not_start_is_told_in_a_sentence(monkeypatch):
+    import ray
+
+    def init(**options):
+        raise Exception("The current node timed out during startup.\nAnd so on.")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(EngineError, match=r"during startup\. Nothing") as caught:
+        ClusterEngine(Settings("cpu"), workers=1)
+    assert caught.value.status == 1
+
+
 def test_a_notebooks_functions_cannot_travel(tmp_path):
     with pytest.raises(EngineError, match="defined in a notebook"):
         ClusterEngine(Settings(), names=["adadecay_live:mine"])

@@ -121,7 +121,7 @@ def test_interrupted_killed_and_given_again(start, tmp_path):
     _only_loopback(driver.pid)
     ours = family(driver.pid)
     driver.send_signal(signal.SIGINT)
-    output, _ = driver.communicate(timeout=90)
+    output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 130, output
     assert "To go on: adadecay run" in output
     assert output.count("saved, to go on later") == 2
@@ -136,10 +136,10 @@ def test_interrupted_killed_and_given_again(start, tmp_path):
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     assert len(ours) >= 4, "head, raylet and two workers at least"
-    assert wait_for(lambda: not alive(ours), 30), "orphans"
+    assert wait_for(lambda: not alive(ours), 120), "orphans"
 
     driver = start()
-    output, _ = driver.communicate(timeout=180)
+    output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 0, output
     trainer = {"name": "cluster_own:train_slowly", "pause": 0.25}
     keys = {"trials": 2, "epochs": 20, "optimizers": ["adadecay"]}

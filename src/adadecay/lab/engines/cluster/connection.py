@@ -116,11 +116,25 @@ def connect(
             options |= _alone(slots, need, settings)
             # The same disk: whatever can be imported here can be imported there.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-            with loopback_allowed():
-                ray.init(runtime_env={"env_vars": variables}, **options)
+            _start(ray, {"env_vars": variables}, options)
         else:
             _join(ray, address, variables, own, options)
     return Link(ray.get_runtime_context().gcs_address, address is None, ray.shutdown)
+
+
+def _start(ray: Any, environment: dict[str, Any], options: dict[str, Any]) -> None:
+    try:
+        with loopback_allowed():
+            ray.init(runtime_env=environment, **options)
+    except Exception as error:  # Ray raises no narrower one for a start that takes long
+        raise EngineError(
+            f"Ray could not be started on this machine: {_first_line(error)} {AGAIN}.",
+            status=1,
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextlib.contextmanager
@@ -174,10 +188,9 @@ def _join(
         try:
             ray.init(address=address, runtime_env=environment, **options)
         except (ConnectionError, ray.exceptions.RayError, ValueError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise EngineError(
-                f"No Ray cluster at {address}: {first}. If it asks for a token, set "
-                f"RAY_AUTH_MODE=token."
+                f"No Ray cluster at {address}: {_first_line(error)}. If it asks for a "
+                f"token, set RAY_AUTH_MODE=token."
             ) from error
 
 
@@ -188,8 +201,7 @@ def _find(address: str) -> str:
     try:
         return str(services.canonicalize_bootstrap_address(address))
     except (ConnectionError, ValueError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise EngineError(f"--address {address}: {first}") from error
+        raise EngineError(f"--address {address}: {_first_line(error)}") from error
 
 
 def _require_reachable(address: str, host: str, port: str) -> None:
