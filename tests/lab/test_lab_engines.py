@@ -153,7 +153,7 @@ def _descendants(pid):
     return found
 
 
-def _wait_for(condition, seconds=60.0):
+def _wait_for(condition, seconds=240.0):  # on a machine that is very busy
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -218,7 +218,7 @@ def test_an_interrupt_finishes_the_epoch_and_says_how_to_go_on(slow_run, number)
         os.killpg(driver.pid, number)
     else:
         driver.send_signal(number)
-    output, _ = driver.communicate(timeout=60)
+    output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 130, output
     assert "Stopping after the epochs in flight" in output
     assert "To go on: adadecay run" in output
