@@ -70,6 +70,7 @@ def main():
     if rank == 0:
         print(f"resumed from the checkpoint: loss {loss:.3f}")
         shutil.rmtree(folder[0])
+    dist.barrier()  # nobody tears the group down while another still talks
     dist.destroy_process_group()
 
 
