@@ -53,7 +53,7 @@ def _start(world: pathlib.Path, folder: pathlib.Path, size: int) -> None:
             )
     try:
         for process in processes:
-            process.wait(timeout=500)
+            process.wait(timeout=580)
     finally:
         for process in processes:
             process.kill()
