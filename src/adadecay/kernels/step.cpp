@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kPiece = 65536;        // elements: the least worth handing out
 constexpr int64_t kMostPieces = 128;     // of a tensor: bounds the memory of a step
-constexpr int64_t kThreadShare = 65536;  // elements that pay for waking a thread
+constexpr int64_t kThreadShare = 32768;  // elements that pay for waking a thread
 
 struct Layer {
   int first, last;  // its tensors, in the sorted list
