@@ -1,6 +1,7 @@
 """Ray's processes, seen from outside."""
 
 import contextlib
+import os
 import time
 
 import psutil
@@ -30,6 +31,20 @@ def running_trials(pids):
             if "ray::trial" in " ".join(process.cmdline()):
                 found.append(process)
     return found
+
+
+def patiently(start, attempts=3):
+    """Start something of Ray's, which gives a node 30 s and a busy machine may not."""
+    for attempt in range(attempts):
+        before = set(family(os.getpid()))
+        try:
+            return start()
+        except Exception as error:
+            for process in alive(set(family(os.getpid())) - before):
+                process.kill()
+            if "timed out during startup" not in str(error) or attempt + 1 == attempts:
+                raise
+    return None
 
 
 def raylet_of(node):

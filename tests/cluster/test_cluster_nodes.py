@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from cluster_processes import alive, family, raylet_of, running_trials
+from cluster_processes import alive, family, patiently, raylet_of, running_trials
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.engines import EpochDone, Finished, Lost, Settings, Started
@@ -27,9 +27,9 @@ def cluster(one_ray):
     """A head, where the driver runs, and four nodes with one CPU each."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
+    made = patiently(lambda: Cluster(True, head_node_args={**NODE, "num_cpus": 0}))
     for _ in range(4):
-        made.add_node(num_cpus=1, wait=False, **NODE)
+        patiently(lambda: made.add_node(num_cpus=1, wait=False, **NODE))
     made.wait_for_nodes(timeout=PATIENCE)
     started = family(os.getpid())
     yield made
@@ -40,33 +40,35 @@ def cluster(one_ray):
 
 
 class Havoc:
-    """Kills two workers and removes a node, once there is something to lose."""
+    """Kills two workers and then a node, each early in a trial that it has."""
 
     def __init__(self, cluster):
         self.cluster = cluster
         self.events = []
-        self.killed = 0
+        self.hit = []
         self.removed = False
 
     def __call__(self, event):
         self.events.append(event)
-        kinds = [type(each) for each in self.events]
-        saved = sum(
-            isinstance(each, EpochDone) and each.checkpoint is not None
-            for each in self.events
-        )
-        if Finished not in kinds or saved < 4 * (self.killed + 1):
+        saved = isinstance(event, EpochDone) and event.checkpoint is not None
+        # So early that, being four messages ahead at most, it cannot be done yet.
+        if not saved or event.row["epoch"] > 1 or event.trial in self.hit:
             return
-        nodes = sorted(self.cluster.worker_nodes, key=lambda node: node.node_id)
-        if self.killed < 2:
-            busy = running_trials(map(raylet_of, nodes))
-            if busy:
-                busy[0].send_signal(signal.SIGKILL)
-                self.killed += 1
-        elif not self.removed:
-            node = next(n for n in nodes if running_trials([raylet_of(n)]))
-            self.removed = True
-            self.cluster.remove_node(node, allow_graceful=False)
+        if any(isinstance(each, Finished) for each in self.events) and not self.removed:
+            self._strike(event.trial)
+
+    def _strike(self, trial):
+        for node in self.cluster.worker_nodes:
+            for process in running_trials([raylet_of(node)]):
+                if trial not in " ".join(process.cmdline()):
+                    continue
+                self.hit.append(trial)
+                if len(self.hit) <= 2:
+                    process.send_signal(signal.SIGKILL)
+                else:
+                    self.removed = True
+                    self.cluster.remove_node(node, allow_graceful=False)
+                return
 
 
 def _study(folder):
@@ -83,7 +85,7 @@ def test_a_study_survives_its_cluster(cluster, tmp_path):
     assert engine.workers == 4
     outcome = run(study, engine=engine, watch=havoc)
 
-    assert (havoc.killed, havoc.removed) == (2, True)
+    assert (len(havoc.hit), havoc.removed) == (3, True)
     lost = [event.reason for event in havoc.events if isinstance(event, Lost)]
     assert len([reason for reason in lost if "worker died" in reason]) == 2
     assert [HOST in reason for reason in lost if "node" in reason] == [True]

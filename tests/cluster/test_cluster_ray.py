@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_processes import alive, family, wait_for
+from cluster_processes import alive, family, patiently, wait_for
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study, trainer_study
 
 from adadecay.lab.engines import EpochDone, Finished, Lost, Started
@@ -27,14 +27,16 @@ def test_the_same_numbers_as_on_the_local_engine(one_ray, tmp_path):
     assert run(local, workers=2).done == len(names)
     ours = small_study(tmp_path / "ray", *names, epochs=2)
     bad = trainer_study(tmp_path / "bad", "cluster_own:fails", trials=1)
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        object_store_memory=80 << 20,
-        runtime_env={"env_vars": {"PYTHONPATH": PATH}},
-        log_to_driver=False,
+    patiently(
+        lambda: ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            object_store_memory=80 << 20,
+            runtime_env={"env_vars": {"PYTHONPATH": PATH}},
+            log_to_driver=False,
+        )
     )
     running, most = set(), 0
 
