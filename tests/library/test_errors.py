@@ -41,7 +41,9 @@ def test_layer_of_must_give_a_string():
 
 
 def test_a_group_without_names_needs_none_without_layer_of():
-    AdaDecay([parameter()], lr=0.1, weight_decay=0.1).step()
+    param = parameter()
+    AdaDecay([param], lr=0.1, weight_decay=0.1).step()
+    assert not torch.equal(param, torch.ones(4))
 
 
 @pytest.mark.parametrize("path", PATHS)
