@@ -19,6 +19,7 @@ GNU_FLAGS = [
     "-O3",
     "-ffp-contract=off",
     "-fvisibility=hidden",
+    "-g0",
     "-pthread",
 ]
 MICROSOFT_FLAGS = ["/std:c++17", "/O2", "/fp:precise"]

@@ -19,8 +19,9 @@ from torch.optim.optimizer import (
 
 from adadecay import kernels, sharding
 from adadecay.layers import LayerOf, layer_indices
-from adadecay.paths import Adjust, Options, foreach, fused, loop, sharded
+from adadecay.paths import Adjust, Options, fused, sharded
 from adadecay.paths.batches import Given
+from adadecay.paths.choice import PLAIN_TYPES, Path, choose_path
 from adadecay.paths.shortcut import Shortcut
 from adadecay.settings import (
     check_settings,
@@ -29,9 +30,6 @@ from adadecay.settings import (
     warn_shrinks_past_zero,
 )
 
-Path = Callable[..., None]
-# Other tensor classes bring their own arithmetic, one operation at a time.
-PLAIN_TYPES = (Tensor, torch.nn.Parameter)
 OPTION_NAMES = tuple(Options.__annotations__)
 NO_STATE: dict[str, Any] = {}
 Collected = tuple[list[Tensor], list[Tensor], list[Tensor | None], list[int]]
@@ -180,7 +178,10 @@ class AdaDecay(Optimizer):
         for number, (group, tensors, given) in enumerate(
             zip(self.param_groups, collected, statistics, strict=True)
         ):
-            if tensors[0] and self._update(group, tensors, given) is fused.step:
+            if not tensors[0]:
+                continue
+            path = self._update(group, tensors, given)
+            if path is fused.step and given is None:
                 self._shortcut.learn(number, group, tensors)
         return loss
 
@@ -206,7 +207,7 @@ class AdaDecay(Optimizer):
         """Refuse what the kernel can not take, where a group has fused=True."""
         for group, tensors in zip(self.param_groups, collected, strict=True):
             if group["fused"] and not torch.compiler.is_compiling():
-                fused.insist(*tensors[:3], self._adjustment())
+                fused.insist(*_local_parts(tensors), self._adjustment())
 
     def _statistics(self, collected: list[Collected]) -> list[Given | None]:
         """Give the statistics of layers that lie on several devices, all at once."""
@@ -231,7 +232,8 @@ class AdaDecay(Optimizer):
             warn_shrinks_past_zero(group)
         options = cast(Options, {name: group[name] for name in OPTION_NAMES})
         adjust = self._adjustment()
-        path = self._path(group, params, adjust, given)
+        here = params if given is None else list(map(sharding.local, params))
+        path = choose_path(group, here, adjust, parts=given is not None)
         first = [i for i, buffer in enumerate(buffers) if buffer is None]
         if given is None:
             path(params, grads, buffers, layers, adjust=adjust, **options)
@@ -243,26 +245,6 @@ class AdaDecay(Optimizer):
             for i in first:
                 self.state[params[i]]["momentum_buffer"] = buffers[i]
         return path
-
-    def _path(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        adjust: Adjust | None,
-        given: Given | None,
-    ) -> Path:
-        """Choose: what the group asks for, else the fastest that can take it."""
-        if given is not None:
-            return loop.step if group["foreach"] is False else foreach.step
-        if group["foreach"]:
-            return foreach.step
-        if group["differentiable"] or group["foreach"] is False:
-            return loop.step
-        if group["fused"] is not False and fused.usable(params, adjust):
-            return fused.step
-        if group["fused"] is False or not all(type(p) in PLAIN_TYPES for p in params):
-            return loop.step
-        return foreach.step
 
     def _adjustment(self) -> Adjust | None:
         overridden = type(self)._adjust_rates is not AdaDecay._adjust_rates
@@ -308,6 +290,18 @@ class AdaDecay(Optimizer):
         self._shortcut = Shortcut()
         if "_roster" not in self.__dict__:  # a copy
             self._roster = sharding.Roster()
+
+
+def _local_parts(
+    tensors: Collected,
+) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
+    """Give parameters, gradients and buffers, of sharded ones what lies here."""
+    params, grads, buffers, _ = tensors
+    return (
+        list(map(sharding.local, params)),
+        list(map(sharding.local, grads)),
+        [None if buffer is None else sharding.local(buffer) for buffer in buffers],
+    )
 
 
 def _is_zero(weight_decay: float | Tensor) -> bool:

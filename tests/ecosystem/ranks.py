@@ -33,7 +33,7 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from adadecay import AdaDecay, adaptive_decay, by_module, reference
+from adadecay import AdaDecay, adaptive_decay, by_module, kernels, reference
 from adadecay.paths.batches import group_rates
 from adadecay.sharding import Tensors, layer_statistics, local
 
@@ -44,7 +44,10 @@ OPTIONS = {
     "pooled": {"momentum": 0.9, "layer_of": by_module},
     "pooled unit mean": {"layer_of": by_module, "unit_mean": True, "decoupled": True},
     "loop": {"momentum": 0.9, "foreach": False},
+    "foreach": {"momentum": 0.9, "foreach": True},
 }
+if kernels.available():
+    OPTIONS["fused"] = {"momentum": 0.9, "dampening": 0.1, "fused": True}
 BOUNDS = {torch.float64: 1e-11, torch.float32: 2e-5}
 STEPS = 50
 
@@ -92,7 +95,7 @@ def assert_same_parameters(model, alone, dtype):
         model.named_parameters(), alone.parameters(), strict=True
     ):
         torch.testing.assert_close(
-            whole(mine), wanted.detach(), rtol=bound, atol=bound, msg=name
+            whole(mine), whole(wanted), rtol=bound, atol=bound, msg=name
         )
 
 
@@ -113,15 +116,9 @@ def shard_layers(model, mesh):
     return fully_shard(model, mesh=mesh)
 
 
-def chosen_options(size):
-    """Every option on two ranks; on four, which cost more, the two that differ most."""
-    names = OPTIONS if size == 2 else ("coupled", "pooled unit mean")
-    return [OPTIONS[name] for name in names]
-
-
-def cases(size):
+def cases():
     """Options in double, where the bound is tight; one of them in float32."""
-    for options in chosen_options(size):
+    for options in OPTIONS.values():
         yield torch.float64, options
     yield torch.float32, OPTIONS["coupled"]
 
@@ -138,7 +135,7 @@ def meshes(size):
 
 def ddp(rank, size):
     wrap = nn.parallel.DistributedDataParallel
-    for dtype, options in cases(size):
+    for dtype, options in cases():
         compare_training(
             lambda model: wrap(model, gradient_as_bucket_view=True),
             dtype,
@@ -152,7 +149,7 @@ def ddp(rank, size):
 
 def fsdp2(rank, size):
     for _, mesh in meshes(size):
-        for dtype, options in cases(size):
+        for dtype, options in cases():
             compare_training(
                 lambda model, mesh=mesh: shard_layers(model, mesh),
                 dtype,
@@ -213,7 +210,7 @@ def placements(rank, size):
             for second in (Shard(0), Shard(1), Replicate()):
                 cases.append((square, [first, second]))
     for mesh, placed in cases:
-        for options in chosen_options(size):
+        for options in OPTIONS.values():
             _compare_placement(shapes, mesh, placed, options)
 
 
@@ -235,7 +232,7 @@ def _compare_placement(shapes, mesh, placed, options):
     settings = {"lr": 0.05, "weight_decay": 0.1, **options}
     one = AdaDecay(plain.items(), **settings)
     two = AdaDecay(spread.items(), **settings)
-    for _ in range(3):
+    for _ in range(STEPS):
         for name, shape in shapes.items():
             plain[name].grad = draw(shape)
             spread[name].grad = place(plain[name].grad)
@@ -328,6 +325,43 @@ def collectives(rank, size):
     with CommDebugMode() as counter:
         optimizer.step()
     assert counter.get_total_counts() == 0
+
+
+def kernel_on_shards(rank, size):
+    """The kernel takes both passes over every shard; without it nothing changes."""
+    if not kernels.available():
+        return
+    mesh = init_device_mesh("cpu", (size,))
+    names = "step", "parts"
+    for dtype in (torch.float32, torch.float64):
+        models = [shard_layers(network(dtype), mesh) for _ in range(2)]
+        options = {"momentum": 0.9, "unit_mean": True}
+        one = make_adadecay(models[0], options)
+        two = make_adadecay(models[1], options, foreach=True)
+        called = dict.fromkeys(names, 0)
+        real = kernels.native
+        kernels.native = Counting(real, called)
+        try:
+            train(models[0], one, dtype, rank=rank, size=size)
+        finally:
+            kernels.native = real
+        assert called == {"step": STEPS, "parts": STEPS}, called
+        train(models[1], two, dtype, rank=rank, size=size)
+        assert_same_parameters(models[0], models[1], dtype)
+        for param in models[0].parameters():
+            assert isinstance(one.state[param]["momentum_buffer"], DTensor)
+
+
+class Counting:
+    """The kernel, counting what is asked of it."""
+
+    def __init__(self, native, called):
+        self._native, self._called = native, called
+
+    def __getattr__(self, name):
+        if name in self._called:
+            self._called[name] += 1
+        return getattr(self._native, name)
 
 
 def two_meshes(rank, size):
@@ -458,6 +492,7 @@ EVERYWHERE = (
     placements,
     problems,
     collectives,
+    kernel_on_shards,
     two_meshes,
     refusals,
     checkpoints,

@@ -43,8 +43,8 @@ def plan(
     console.print(summary_table(summarize(plan, states), plan.score))
     done = len(plan.unique) - len(left)
     typer.echo(
-        f"{len(plan.cells)} cells, {len(plan.unique)} trials: {done} done, "
-        f"{len(left)} left."
+        f"{len(plan.cells)} cell{'s' if len(plan.cells) != 1 else ''}, "
+        f"{len(plan.unique)} trials: {done} done, {len(left)} left."
     )
     known = timing(left) if measure else {}
     rest = estimate(left, study.folder, workers=count, measured=known)

@@ -29,22 +29,29 @@ def summary_table(lines: list[Line], score: str) -> object:
     """Return one row for each optimizer in each cell."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("cell")
-    table.add_column("optimizer")
-    for heading in ("done", score, "± sd", "diverged", "failed", "begun"):
-        table.add_column(heading, justify="right")
-    before = ""
+    rows, before = [], ""
     for line in lines:
-        table.add_row(
-            line.cell if line.cell != before else "",
-            line.optimizer,
-            f"{line.finished}/{line.total}",
-            "" if line.mean is None else f"{line.mean:.4g}",
-            "" if line.spread is None else f"{line.spread:.2g}",
-            str(line.counts["diverged"] or ""),
-            str(line.counts["failed"] or ""),
-            str(line.counts["running"] or ""),
+        rows.append(
+            (
+                line.cell if line.cell != before else "",
+                line.optimizer,
+                f"{line.finished}/{line.total}",
+                "" if line.mean is None else f"{line.mean:.4g}",
+                "" if line.spread is None else f"{line.spread:.2g}",
+                str(line.counts["diverged"] or ""),
+                str(line.counts["failed"] or ""),
+                str(line.counts["running"] or ""),
+            )
         )
         before = line.cell
+    headings = ("cell", "optimizer", "done", score, "± sd", "diverged", "failed")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(zip(*rows, strict=True))
+    # Names are never cut short, and columns that hold nothing leave them the room.
+    kept = [i for i, column in enumerate(columns) if i < 3 or any(column)]
+    for i in kept:
+        heading = (*headings, "begun")[i]
+        table.add_column(heading, justify="left" if i < 2 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(row[i] for i in kept))
     return table

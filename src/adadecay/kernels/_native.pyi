@@ -15,9 +15,18 @@ def step(
     alpha: float,
     switches: int,
     threads: int,
+    known: list[float] | None,
     means: list[float] | None,
     /,
 ) -> bool: ...
+def parts(
+    grads: list[int],
+    sizes: list[int],
+    types: list[int],
+    layers: list[int],
+    threads: int,
+    /,
+) -> list[float]: ...
 def rates(
     grad: int, size: int, type: int, alpha: float, out: int, bare: bool, /
 ) -> float: ...

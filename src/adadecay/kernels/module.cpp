@@ -124,14 +124,47 @@ bool read_doubles(PyObject* const* args, double* to, int count) {
   return true;
 }
 
+// A list of doubles that must be `count` long; None gives an empty one.
+bool read_list(PyObject* list, size_t count, std::vector<double>& to) {
+  if (list == Py_None) return true;
+  const Py_ssize_t length = PyList_Size(list);
+  if (length < 0) return false;
+  if (static_cast<size_t>(length) != count) {
+    PyErr_Format(PyExc_ValueError, "%zd numbers are known, not %zu", length, count);
+    return false;
+  }
+  to.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* item = PyList_GetItem(list, static_cast<Py_ssize_t>(i));
+    if (item == nullptr || !read_doubles(&item, &to[i], 1)) return false;
+  }
+  return true;
+}
+
+bool append_all(PyObject* list, const std::vector<double>& numbers) {
+  for (double value : numbers) {
+    PyObject* number = PyFloat_FromDouble(value);
+    const int failed = number == nullptr ? -1 : PyList_Append(list, number);
+    Py_XDECREF(number);
+    if (failed) return false;
+  }
+  return true;
+}
+
 // Bits of the argument `switches`.
 enum { kNesterov = 1, kMaximize = 2, kDecoupled = 4, kUnitMean = 8 };
 
 PyObject* step_with(PyObject* const* args) {
   std::vector<adadecay::Tensor> tensors;
   double numbers[5];
-  if (!read_tensors(args, tensors) || !read_doubles(args + 7, numbers, 5)) {
+  std::vector<double> known;  // mean, deviation and average of each tensor's layer
+  if (!read_tensors(args, tensors) || !read_doubles(args + 7, numbers, 5) ||
+      !read_list(args[14], 3 * tensors.size(), known)) {
     return nullptr;
+  }
+  std::vector<adadecay::Known> layers(known.size() / 3);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = {known[3 * i], known[3 * i + 1], known[3 * i + 2]};
   }
   const long switches = PyLong_AsLong(args[12]);
   const long threads = PyLong_AsLong(args[13]);
@@ -150,30 +183,26 @@ PyObject* step_with(PyObject* const* args) {
   if (update.momentum == 0.0) {
     for (adadecay::Tensor& t : tensors) t.buffer = nullptr;
   }
-  PyObject* list = args[14];
+  PyObject* list = args[15];
   std::vector<double> means(list == Py_None ? 0 : tensors.size());
   bool enough_memory = true;
   Py_BEGIN_ALLOW_THREADS;
   try {
     adadecay::take_step(*chosen, tensors, options,
+                        args[14] == Py_None ? nullptr : layers.data(),
                         means.empty() ? nullptr : means.data());
   } catch (const std::bad_alloc&) {
     enough_memory = false;  // thrown before any piece of work was handed out
   }
   Py_END_ALLOW_THREADS;
   if (!enough_memory) return PyErr_NoMemory();
-  for (double mean : means) {
-    PyObject* number = PyFloat_FromDouble(mean);
-    const int failed = number == nullptr ? -1 : PyList_Append(list, number);
-    Py_XDECREF(number);
-    if (failed) return nullptr;
-  }
+  if (!append_all(list, means)) return nullptr;
   Py_RETURN_TRUE;
 }
 
 PyObject* step(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 15) {
-    PyErr_Format(PyExc_TypeError, "step takes 15 arguments, not %zd", count);
+  if (count != 16) {
+    PyErr_Format(PyExc_TypeError, "step takes 16 arguments, not %zd", count);
     return nullptr;
   }
   try {
@@ -181,6 +210,52 @@ PyObject* step(PyObject*, PyObject* const* args, Py_ssize_t count) {
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
   }
+}
+
+// (grads, sizes, types, layers, threads) → mean and root of each tensor's layer, flat.
+PyObject* parts_of(PyObject* const* args, PyObject* nothing) {
+  PyObject* const lists[] = {args[0], args[0], nothing, args[1],
+                             args[2], args[3], nothing};
+  std::vector<adadecay::Tensor> tensors;
+  if (!read_tensors(lists, tensors)) return nullptr;
+  const long threads = PyLong_AsLong(args[4]);
+  if (PyErr_Occurred()) return nullptr;
+  std::vector<adadecay::Part> parts(tensors.size());
+  bool enough_memory = true;
+  Py_BEGIN_ALLOW_THREADS;
+  try {
+    adadecay::sum_up(*chosen, tensors, static_cast<int>(threads < 1 ? 1 : threads),
+                     parts.data());
+  } catch (const std::bad_alloc&) {
+    enough_memory = false;
+  }
+  Py_END_ALLOW_THREADS;
+  if (!enough_memory) return PyErr_NoMemory();
+  std::vector<double> numbers;
+  for (const adadecay::Part& part : parts) {
+    numbers.push_back(part.mean);
+    numbers.push_back(part.root);
+  }
+  PyObject* out = PyList_New(0);
+  if (out != nullptr && !append_all(out, numbers)) Py_CLEAR(out);
+  return out;
+}
+
+PyObject* parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 5) {
+    PyErr_Format(PyExc_TypeError, "parts takes 5 arguments, not %zd", count);
+    return nullptr;
+  }
+  PyObject* nothing = PyList_New(0);
+  if (nothing == nullptr) return nullptr;
+  PyObject* out = nullptr;
+  try {
+    out = parts_of(args, nothing);
+  } catch (const std::bad_alloc&) {
+    out = PyErr_NoMemory();
+  }
+  Py_DECREF(nothing);
+  return out;
 }
 
 // The curve without statistics: θ = 2 / (1 + exp(-alpha |g|)).
@@ -248,6 +323,8 @@ PyMethodDef* methods() {
   static PyMethodDef table[] = {
       {"step", fast(step), METH_FASTCALL,
        "One step in place; False, with nothing done, where tensors overlap."},
+      {"parts", fast(parts), METH_FASTCALL,
+       "What each tensor's layer sums up to, to be merged with other parts of it."},
       {"rates", fast(rates), METH_FASTCALL, "θ of one tensor, and its mean."},
       {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},
       {"form", form, METH_NOARGS, "The form in use."},

@@ -110,14 +110,14 @@ Basis careful_basis(const Tensor* const* tensors, int count, Frame frame) {
   return {{frame.shift, wide ? scale_near(largest, true) : 1.0}, false};
 }
 
+constexpr Rate kOne = {Curve::none, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0};
+
 Rate rate_of(Frame frame, Sums sums, int64_t count, double alpha, bool wide) {
   const double offset = sums.first / static_cast<double>(count);
   const double sigma =
       std::sqrt(sums.second / static_cast<double>(count) - offset * offset);
   // Equal |g| (sigma is 0) and anything not finite: the layer does what SGD does.
-  if (!(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0) {
-    return {Curve::none, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0};
-  }
+  if (!(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0) return kOne;
   double high, low;
   add_exactly(frame.shift * frame.scale, offset, &high, &low);
   if (wide) {
@@ -125,6 +125,27 @@ Rate rate_of(Frame frame, Sums sums, int64_t count, double alpha, bool wide) {
     return {Curve::careful, frame.scale, high, low, slope, 0.0, 2.0};
   }
   return narrow_rate(high / frame.scale, low / frame.scale, sigma / frame.scale, alpha);
+}
+
+Rate known_rate(const Known& known, double alpha, bool wide) {
+  const double sigma = known.deviation;
+  if (!(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0) return kOne;
+  Rate rate;
+  if (wide) {
+    const double scale = scale_near(sigma, true);
+    const double slope = within(-alpha * kLog2E / (sigma * scale), DBL_MAX);
+    rate = {Curve::careful, scale, known.mean * scale, 0.0, slope, 0.0, 2.0};
+  } else {
+    rate = narrow_rate(known.mean, 0.0, sigma, alpha);
+  }
+  rate.numerator = 2.0 / known.average;
+  return rate;
+}
+
+Part part_of(Frame frame, Sums sums, int64_t count) {
+  const double n = static_cast<double>(count), offset = sums.first / n;
+  const double squares = std::fmax(sums.second - sums.first * offset, 0.0);
+  return {frame.shift + offset / frame.scale, std::sqrt(squares) / frame.scale};
 }
 
 }  // namespace adadecay

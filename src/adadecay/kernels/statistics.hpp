@@ -25,4 +25,10 @@ Basis careful_basis(const Tensor* const* tensors, int count, Frame frame);
 // `wide` is for float64 tensors.
 Rate rate_of(Frame frame, Sums sums, int64_t count, double alpha, bool wide);
 
+// The same from mean and deviation themselves, which were taken elsewhere.
+Rate known_rate(const Known& known, double alpha, bool wide);
+
+// Mean and root of the squared deviations, from the sums.
+Part part_of(Frame frame, Sums sums, int64_t count);
+
 }  // namespace adadecay

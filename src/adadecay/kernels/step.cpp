@@ -56,16 +56,19 @@ struct Cut {
 class Step {
  public:
   Step(const Form& form, const std::vector<Tensor>& tensors, const Options& options,
-       bool means)
-      : form_(form), tensors_(tensors), options_(options) {
+       const Known* known, bool means)
+      : form_(form), tensors_(tensors), options_(options), known_(known) {
     options_.update.summed = means;
     // Without decay θ serves nobody, and with alpha = 0 it is known: no first pass.
-    adaptive_ = options.alpha != 0.0 && (means || options.update.weight_decay != 0.0);
-    sort_by_layer();
-    make_layers();
-    threads_ = static_cast<int>(std::clamp(total_ / kThreadShare, int64_t{1},
-                                           static_cast<int64_t>(options.threads)));
-    make_queue();
+    adaptive_ = known == nullptr && options.alpha != 0.0 &&
+                (means || options.update.weight_decay != 0.0);
+    prepare(&Step::make_queue);
+  }
+
+  // Sums alone, and no step.
+  Step(const Form& form, const std::vector<Tensor>& tensors, const Options& options)
+      : form_(form), tensors_(tensors), options_(options), adaptive_(true) {
+    prepare(&Step::make_queue_of_sums);
   }
 
   void run() {
@@ -83,7 +86,25 @@ class Step {
     }
   }
 
+  void parts(Part* out) const {
+    for (int l = 0; l < layer_count_; ++l) {
+      const Layer& layer = layers_[l];
+      const Part part = layer.size > 0
+                            ? part_of(layer.basis.frame, total_sums(layer), layer.size)
+                            : Part{0.0, 0.0};
+      for (int i = layer.first; i < layer.last; ++i) out[sorted_[i] - tensors_.data()] = part;
+    }
+  }
+
  private:
+  void prepare(void (Step::*queue)()) {
+    sort_by_layer();
+    make_layers();
+    threads_ = static_cast<int>(std::clamp(total_ / kThreadShare, int64_t{1},
+                                           static_cast<int64_t>(options_.threads)));
+    (this->*queue)();
+  }
+
   void sort_by_layer() {
     sorted_.resize(tensors_.size());
     for (size_t i = 0; i < sorted_.size(); ++i) sorted_[i] = &tensors_[i];
@@ -115,6 +136,12 @@ class Step {
     for (int l = 0; l < layer_count_; ++l) {
       Layer& layer = layers_[l];
       layer.narrow = layer.wide = {Curve::none, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0};
+      const bool wanted = options_.update.summed || options_.update.weight_decay != 0.0;
+      if (known_ != nullptr && wanted) {
+        const Known& known = known_[tensors_of(layer)[0] - tensors_.data()];
+        layer.narrow = known_rate(known, options_.alpha, false);
+        layer.wide = known_rate(known, options_.alpha, true);
+      }
       layer.sums_ready = layer.rates_ready = !adaptive_;
       if (adaptive_ && layer.size > 0) {
         layer.basis =
@@ -149,6 +176,14 @@ class Step {
       if (adaptive_) push(Kind::sums, l);
       if (adaptive_ && options_.unit_mean) push(Kind::rates, l);
       push(Kind::update, l);
+    }
+  }
+
+  void make_queue_of_sums() {
+    for (int l = 0; l < layer_count_; ++l) {
+      if (layers_[l].size == 0) continue;
+      layers_[l].sums_left = layers_[l].pieces;
+      push(Kind::sums, l);
     }
   }
 
@@ -290,6 +325,7 @@ class Step {
   const Form& form_;
   const std::vector<Tensor>& tensors_;
   Options options_;
+  const Known* known_ = nullptr;
   std::vector<const Tensor*> sorted_;
   std::unique_ptr<Layer[]> layers_;
   bool adaptive_;
@@ -334,10 +370,17 @@ bool unusable(const std::vector<Tensor>& tensors, bool momentum) {
 }
 
 void take_step(const Form& form, const std::vector<Tensor>& tensors,
-               const Options& options, double* means) {
-  Step step(form, tensors, options, means != nullptr);
+               const Options& options, const Known* known, double* means) {
+  Step step(form, tensors, options, known, means != nullptr);
   step.run();
   if (means != nullptr) step.means(means);
+}
+
+void sum_up(const Form& form, const std::vector<Tensor>& tensors, int threads,
+            Part* parts) {
+  Step step(form, tensors, Options{Update{}, 1.0, false, threads});
+  step.run();
+  step.parts(parts);
 }
 
 }  // namespace adadecay

@@ -19,6 +19,16 @@ struct Tensor {
   bool fresh;  // the buffer holds nothing yet
 };
 
+// What is known of a tensor's layer beforehand, where the tensor is only a part of it.
+struct Known {
+  double mean, deviation, average;  // of |g|, of |g|, of θ (1: leave θ as it is)
+};
+
+// What a list's part of a layer sums up to, for others to merge with their parts.
+struct Part {
+  double mean, root;  // of |g|; the root of the sum of squared deviations from it
+};
+
 struct Options {
   Update update;
   double alpha;
@@ -30,9 +40,15 @@ struct Options {
 // no memory, or starts in the middle of an element: such lists are not for this kernel.
 bool unusable(const std::vector<Tensor>& tensors, bool momentum);
 
-// Takes the step. `means`, when given, receives the mean θ of each tensor's layer, one
-// number for each tensor. The result does not depend on the number of threads.
+// Takes the step. `known`, when given, holds one entry for each tensor, and no statistics
+// are taken. `means`, when given, receives the mean θ of each tensor's layer, one number
+// for each tensor. The result does not depend on the number of threads.
 void take_step(const Form& form, const std::vector<Tensor>& tensors,
-               const Options& options, double* means);
+               const Options& options, const Known* known, double* means);
+
+// Sums the gradients up and changes nothing; one part for each tensor, the same for all
+// tensors of a layer. A part without elements is {0, 0}.
+void sum_up(const Form& form, const std::vector<Tensor>& tensors, int threads,
+            Part* parts);
 
 }  // namespace adadecay

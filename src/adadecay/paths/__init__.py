@@ -8,7 +8,7 @@ Every path is ``step(params, grads, buffers, layers, *, adjust=None, **options)`
 - ``adjust``, which may change the θ of a layer, given with the layer's parameters
   (the seam of the lab's controls; loop and foreach only);
 - ``given``, for tensors that are parts of larger ones: the statistics of each layer as
-  a whole (loop and foreach only);
+  a whole;
 - ``options``, the settings of the parameter group, below.
 """
 

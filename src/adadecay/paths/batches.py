@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from adadecay.paths.foreach_rates import layer_rates
+from adadecay.paths.kernel_rates import kernel_rates
 from adadecay.paths.loop import members_by_layer
 from adadecay.rates import Statistics, pooled_decay_rates
 
@@ -87,7 +88,12 @@ def group_rates(
         members = members_by_layer(numbers)
         rows = None if given is None else [given[numbers[m[0]]] for m in members]
         if uniform:
-            yield indices, layer_rates(part, members, alpha, unit_mean, rows)
+            thetas = None
+            if rows is None:
+                thetas = kernel_rates(part, members, alpha, unit_mean)
+            if thetas is None:
+                thetas = layer_rates(part, members, alpha, unit_mean, rows)
+            yield indices, thetas
         else:  # one layer
             row = None if rows is None else rows[0]
             rates = pooled_decay_rates(part, alpha, unit_mean=unit_mean, given=row)

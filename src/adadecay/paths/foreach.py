@@ -13,6 +13,7 @@ from torch import Tensor
 from adadecay.paths import Adjust, Options, Scalar, loop
 from adadecay.paths.batches import Given, batches
 from adadecay.paths.foreach_rates import layer_rates
+from adadecay.paths.kernel_rates import kernel_rates
 from adadecay.paths.loop import members_by_layer
 
 
@@ -89,7 +90,12 @@ def _shrinkages(
     """Give θ·w for every tensor."""
     members = members_by_layer(layers)
     rows = None if given is None else [given[layers[layer[0]]] for layer in members]
-    thetas = layer_rates(grads, members, options["alpha"], options["unit_mean"], rows)
+    settings = options["alpha"], options["unit_mean"]
+    thetas = None
+    if adjust is not None and rows is None:  # the kernel has no step for these, but θ
+        thetas = kernel_rates(grads, members, *settings)
+    if thetas is None:
+        thetas = layer_rates(grads, members, *settings, rows)
     if adjust is not None:
         for layer in members:
             adjusted = adjust([thetas[i] for i in layer], [params[i] for i in layer])

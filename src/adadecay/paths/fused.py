@@ -1,14 +1,12 @@
 """One step by the native kernel, for tensors on the CPU.
 
 In: lists of parameters, gradients and momentum buffers. Out: parameters and buffers
-updated in place, gradients untouched, autograd's version counters advanced. The kernel
-takes real tensors that lie in memory without gaps and in the same order as their
-gradients; layers with any other tensor go down the foreach path, in the same step. The
+updated in place, gradients untouched, autograd's version counters advanced. Layers with
+a tensor that does not suit the kernel go down the foreach path, in the same step. The
 way there is kept short, because for a small network it is most of the step.
 """
 
 from collections.abc import Mapping
-from operator import attrgetter
 from typing import Any, Unpack
 
 import torch
@@ -17,17 +15,20 @@ from torch.autograd.graph import increment_version
 
 from adadecay import kernels
 from adadecay.paths import Adjust, Options, foreach, loop
+from adadecay.paths.batches import Given
+from adadecay.paths.suitability import (
+    PLAIN_TYPES,
+    TYPES,
+    address_of,
+    misfit,
+    overlap,
+    size_of,
+    suit,
+    type_of,
+)
 
-# The kernel's numbers for types and switches (form.hpp and module.cpp).
-TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+# The kernel's numbers for switches (module.cpp).
 NESTEROV, MAXIMIZE, DECOUPLED, UNIT_MEAN = 1, 2, 4, 8
-# Other tensor classes bring their own arithmetic and may have no memory at all.
-PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
-
-# Asked of every tensor at every step: `map` over these is the fastest that Python has.
-address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
-is_on_cpu, is_dense = attrgetter("is_cpu"), Tensor.is_contiguous
-is_negated = Tensor.is_neg
 
 
 def usable(params: list[Tensor], adjust: Adjust | None) -> bool:
@@ -47,6 +48,7 @@ def step(
     layers: list[int],
     *,
     adjust: Adjust | None = None,
+    given: Given | None = None,
     means: list[float] | None = None,
     **options: Unpack[Options],
 ) -> None:
@@ -58,6 +60,8 @@ def step(
         buffers: their momentum buffers.
         layers: their layers.
         adjust: not for this path: must be None.
+        given: the statistics of each layer, where these tensors are parts of larger
+            ones; none for a group that does not decay.
         means: a list that receives the mean θ of each tensor's layer, at no cost; then
             every tensor must suit the kernel.
         options: the settings of the group.
@@ -73,16 +77,17 @@ def step(
             for param, buffer in zip(params, buffers, strict=True)
         ]
     fits = suit(params, grads, state)
-    if fits and call(params, grads, state, layers, fresh, means, options):
+    known = None if given is None else _known(given, layers)
+    if fits and call(params, grads, state, layers, fresh, known, means, options):
         for i in fresh:
             buffers[i] = state[i]
         increment_version(params + state)
     elif means is not None:
         raise RuntimeError("mean θ comes from the kernel, which a tensor does not suit")
     elif fits:  # memory that overlaps is for torch's own operations, one by one
-        foreach.step(params, grads, buffers, layers, **options)
+        foreach.step(params, grads, buffers, layers, given=given, **options)
     else:
-        _divide(params, grads, buffers, layers, options)
+        _divide(params, grads, buffers, layers, given, options)
 
 
 def call(
@@ -91,6 +96,7 @@ def call(
     state: list[Tensor],
     layers: list[int],
     fresh: list[int],
+    known: list[float] | None,
     means: list[float] | None,
     options: Options,
 ) -> bool:
@@ -111,6 +117,7 @@ def call(
         options["alpha"],
         switches(options),
         torch.get_num_threads(),
+        known,
         means,
     )
     return done
@@ -124,74 +131,6 @@ def switches(options: Mapping[str, Any]) -> int:
         | bool(options["decoupled"]) * DECOUPLED
         | bool(options["unit_mean"]) * UNIT_MEAN
     )
-
-
-def suit(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool:
-    """Tell whether the kernel can take all of these tensors.
-
-    Args:
-        params: the parameters.
-        grads: their gradients.
-        state: their momentum buffers, or nothing.
-
-    Returns:
-        Whether it can, unless memory overlaps, which the kernel sees for itself.
-    """
-    tensors = params + grads + state
-    types = list(map(type_of, params))
-    sizes = list(map(size_of, params))
-    if (
-        all(map(is_dense, tensors))
-        and PLAIN_TYPES.issuperset(map(type, tensors))
-        and all(map(is_on_cpu, tensors))
-        and not any(map(is_negated, tensors))
-        and TYPES.keys() >= set(types)
-        and types == list(map(type_of, grads))
-        and sizes == list(map(size_of, grads))
-        and (
-            not state
-            or (
-                types == list(map(type_of, state))
-                and sizes == list(map(size_of, state))
-            )
-        )
-    ):
-        return True
-    others = state or params
-    triples = zip(params, grads, others, strict=True)
-    return all(misfit(*triple) is None for triple in triples)
-
-
-def misfit(param: Tensor, grad: Tensor, buffer: Tensor | None = None) -> str | None:
-    """Say why the kernel can not take a parameter, or give None where it can.
-
-    Args:
-        param: the parameter.
-        grad: its gradient.
-        buffer: its momentum buffer, if it has one yet.
-
-    Returns:
-        A reason that continues "the kernel can not take it, because".
-    """
-    if param.dtype not in TYPES:
-        return f"its type is {param.dtype}, not one of {', '.join(map(str, TYPES))}"
-    named = (("it", param), ("its gradient", grad), ("its momentum buffer", buffer))
-    for name, tensor in named:
-        if tensor is None:
-            continue
-        if type(tensor) not in PLAIN_TYPES:
-            return f"{name} is a {type(tensor).__name__}, not a plain tensor"
-        if tensor.layout != torch.strided or tensor.is_neg():
-            return f"{name} is not laid out as plain numbers"
-        if tensor.device.type != "cpu":
-            return f"{name} is on {tensor.device}, not on the CPU"
-        if tensor.dtype != param.dtype or tensor.shape != param.shape:
-            return f"{name} has another type or shape than the parameter"
-        if not torch.ops.aten.is_non_overlapping_and_dense(tensor):
-            return f"{name} has gaps or overlaps in memory (strides {tensor.stride()})"
-        if not _same_order(tensor, param):
-            return f"{name} lies in another order in memory than the parameter"
-    return None
 
 
 def insist(
@@ -213,30 +152,18 @@ def insist(
                 f"fused=True, but parameter {number} (of those with a gradient) does "
                 f"not suit the kernel, because {reason}: {advice}"
             )
-    if _overlap(params, grads, [b for b in buffers if b is not None]):
+    if overlap(params, grads, [b for b in buffers if b is not None]):
         raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")
 
 
-def _overlap(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool:
-    """Tell whether memory that is written has another name among the tensors."""
-    spans = sorted(
-        (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size(), written)
-        for tensors, written in ((params, True), (grads, False), (state, True))
-        for t in tensors
-        if t.numel()
-    )
-    reach = {True: 0, False: 0}  # how far any span, written or not, has come
-    for begin, end, written in spans:
-        if begin < reach[True] or (written and begin < reach[False]):
-            return True
-        reach[written] = max(reach[written], end)
-    return False
-
-
-def _same_order(tensor: Tensor, param: Tensor) -> bool:
-    """Compare strides where they matter: along dimensions longer than one."""
-    steps = zip(tensor.shape, tensor.stride(), param.stride(), strict=True)
-    return all(size <= 1 or mine == its for size, mine, its in steps)
+def _known(given: Given, layers: list[int]) -> list[float]:
+    """List what is known of each tensor's layer, as the kernel reads it."""
+    known = {}
+    for layer, statistics in given.items():
+        average = 1.0 if statistics.average is None else statistics.average.item()
+        known[layer] = statistics.mean.item(), statistics.deviation.item(), average
+    nothing = 0.0, 0.0, 1.0
+    return [number for layer in layers for number in known.get(layer, nothing)]
 
 
 def _divide(
@@ -244,6 +171,7 @@ def _divide(
     grads: list[Tensor],
     buffers: list[Tensor | None],
     layers: list[int],
+    given: Given | None,
     options: Options,
 ) -> None:
     """Send the layers that suit to the kernel and the others to foreach."""
@@ -264,6 +192,7 @@ def _divide(
             [grads[i] for i in indices],
             part,
             [layers[i] for i in indices],
+            given=given,
             **options,
         )
         for i, buffer in zip(indices, part, strict=True):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from adadecay import kernels
-from adadecay.paths import Options, foreach, fused
+from adadecay.paths import Options, foreach, fused, suitability
 from adadecay.settings import shrinks_past_zero
 
 OPTION_NAMES = tuple(Options.__annotations__)
@@ -29,11 +29,11 @@ class Seen:
     ) -> None:
         self.listed = listed
         self.params, self.state, self.layers = [*listed], state, layers
-        self.sizes = list(map(fused.size_of, listed))
-        self.types = list(map(fused.type_of, listed))
-        self.codes = [fused.TYPES[type_] for type_ in self.types]
-        self.addresses = list(map(fused.address_of, listed))
-        self.state_addresses = list(map(fused.address_of, state))
+        self.sizes = list(map(suitability.size_of, listed))
+        self.types = list(map(suitability.type_of, listed))
+        self.codes = [suitability.TYPES[type_] for type_ in self.types]
+        self.addresses = list(map(suitability.address_of, listed))
+        self.state_addresses = list(map(suitability.address_of, state))
         self.changing = self.params + state
 
     def gradients(
@@ -51,10 +51,10 @@ class Seen:
             len(buffers) == len(self.state)
             and all(map(is_, params, self.params))
             and all(map(is_, buffers, self.state))
-            and list(map(fused.address_of, params)) == self.addresses
-            and list(map(fused.address_of, buffers)) == self.state_addresses
-            and list(map(fused.size_of, params)) == self.sizes
-            and all(map(fused.is_dense, params))
+            and list(map(suitability.address_of, params)) == self.addresses
+            and list(map(suitability.address_of, buffers)) == self.state_addresses
+            and list(map(suitability.size_of, params)) == self.sizes
+            and all(map(suitability.is_dense, params))
             and self._fit(grads)
         )
         return grads if same else None
@@ -62,12 +62,12 @@ class Seen:
     def _fit(self, grads: list[Tensor]) -> bool:
         """Tell whether gradients lie in memory as the parameters do."""
         return (
-            fused.PLAIN_TYPES.issuperset(map(type, grads))
-            and all(map(fused.is_dense, grads))
-            and list(map(fused.size_of, grads)) == self.sizes
-            and list(map(fused.type_of, grads)) == self.types
-            and all(map(fused.is_on_cpu, grads))
-            and not any(map(fused.is_negated, grads))
+            suitability.PLAIN_TYPES.issuperset(map(type, grads))
+            and all(map(suitability.is_dense, grads))
+            and list(map(suitability.size_of, grads)) == self.sizes
+            and list(map(suitability.type_of, grads)) == self.types
+            and all(map(suitability.is_on_cpu, grads))
+            and not any(map(suitability.is_negated, grads))
         )
 
     def step(self, group: dict[str, Any], grads: list[Tensor]) -> None:
@@ -75,7 +75,7 @@ class Seen:
         assert kernels.native is not None
         done = kernels.native.step(
             self.addresses,
-            list(map(fused.address_of, grads)),
+            list(map(suitability.address_of, grads)),
             self.state_addresses,
             self.sizes,
             self.codes,
@@ -88,6 +88,7 @@ class Seen:
             group["alpha"],
             fused.switches(group),
             torch.get_num_threads(),
+            None,
             None,
         )
         if done:
@@ -116,7 +117,7 @@ class Shortcut:
         self._seen.pop(number, None)
         listed = group["params"]
         state = cast(list[Tensor], buffers) if group["momentum"] != 0 else []
-        if len(params) == len(listed) and fused.suit(params, grads, state):
+        if len(params) == len(listed) and suitability.suit(params, grads, state):
             self._seen[number] = Seen(listed, state, layers)
 
     def step(self, groups: list[dict[str, Any]], state: dict[Tensor, Any]) -> bool:

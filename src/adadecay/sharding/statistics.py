@@ -11,6 +11,7 @@ from torch import Tensor
 
 from adadecay.paths.batches import Given, batches, group_rates
 from adadecay.paths.foreach_rates import layer_statistics as uniform_statistics
+from adadecay.paths.kernel_rates import parts_of_layers
 from adadecay.paths.loop import members_by_layer
 from adadecay.rates import Statistics, accumulation_dtype
 from adadecay.sharding.gather import Gather
@@ -188,6 +189,9 @@ def _local_statistics(parts: list[Part]) -> Tensor:
     """Give count, mean and root of squared deviations of each part, a row a part."""
     grads = [grad for part in parts for grad in part.grads]
     layers = [number for number, part in enumerate(parts) for _ in part.grads]
+    summed = parts_of_layers(grads, layers)
+    if summed is not None:
+        return _rows_of_sums(parts, summed)
     rows: dict[int, Tensor] = {}
     for indices, uniform in batches(grads, grads, layers):
         part = [grads[i] for i in indices]
@@ -199,6 +203,16 @@ def _local_statistics(parts: list[Part]) -> Tensor:
         for layer, row in zip(members, table.unbind(), strict=True):
             rows[numbers[layer[0]]] = row
     return torch.stack([rows[number] for number in range(len(parts))])
+
+
+def _rows_of_sums(parts: list[Part], summed: list[float]) -> Tensor:
+    """Put what the kernel has summed up into rows."""
+    rows, first = [], 0  # the first gradient of a part speaks for all of it
+    for part in parts:
+        count = float(sum(grad.numel() for grad in part.grads))
+        rows.append((count, *summed[2 * first : 2 * first + 2]))
+        first += len(part.grads)
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def _mixed_statistics(grads: list[Tensor]) -> Tensor:
