@@ -50,6 +50,7 @@ def rates_of(optimizer: Any) -> Iterator[tuple[Group, list[Tensor], list[Tensor]
             alpha=part.alpha,
             unit_mean=part.unit_mean,
             given=given,
+            kernel=True,
         )
         for indices, thetas in rates:
             yield group, [part.params[i] for i in indices], thetas

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "library"))
@@ -99,14 +100,14 @@ def assert_same_parameters(model, alone, dtype):
         )
 
 
-def compare_training(prepare, dtype, make, *, rank, size):
+def compare_training(prepare, dtype, make, *, rank, size, last=STEPS):
     """Train a prepared model on shares of the batches, and a plain one on the whole."""
     alone = network(dtype)
-    train(alone, make(alone), dtype)
+    train(alone, make(alone), dtype, last=last)
     start = network(dtype)
-    assert not torch.allclose(start[0].weight, alone[0].weight, atol=1e-2)
+    assert not torch.allclose(start[0].weight, alone[0].weight, atol=1e-3)
     model = prepare(network(dtype))
-    train(model, make(model), dtype, rank=rank, size=size)
+    train(model, make(model), dtype, rank=rank, size=size, last=last)
     assert_same_parameters(getattr(model, "module", model), alone, dtype)
 
 
@@ -116,11 +117,16 @@ def shard_layers(model, mesh):
     return fully_shard(model, mesh=mesh)
 
 
+def steps_of(name):
+    """The two options that differ most go all the way, the others far enough."""
+    return STEPS if name in ("coupled", "pooled unit mean") else 5
+
+
 def cases():
     """Options in double, where the bound is tight; one of them in float32."""
-    for options in OPTIONS.values():
-        yield torch.float64, options
-    yield torch.float32, OPTIONS["coupled"]
+    for name, options in OPTIONS.items():
+        yield torch.float64, options, steps_of(name)
+    yield torch.float32, OPTIONS["coupled"], STEPS
 
 
 def meshes(size):
@@ -135,7 +141,7 @@ def meshes(size):
 
 def ddp(rank, size):
     wrap = nn.parallel.DistributedDataParallel
-    for dtype, options in cases():
+    for dtype, options, steps in cases():
         compare_training(
             lambda model: wrap(model, gradient_as_bucket_view=True),
             dtype,
@@ -144,18 +150,20 @@ def ddp(rank, size):
             ),
             rank=rank,
             size=size,
+            last=steps,
         )
 
 
 def fsdp2(rank, size):
     for _, mesh in meshes(size):
-        for dtype, options in cases():
+        for dtype, options, steps in cases():
             compare_training(
                 lambda model, mesh=mesh: shard_layers(model, mesh),
                 dtype,
                 lambda model, chosen=options: make_adadecay(model, chosen),
                 rank=rank,
                 size=size,
+                last=steps,
             )
 
 
@@ -210,11 +218,11 @@ def placements(rank, size):
             for second in (Shard(0), Shard(1), Replicate()):
                 cases.append((square, [first, second]))
     for mesh, placed in cases:
-        for options in OPTIONS.values():
-            _compare_placement(shapes, mesh, placed, options)
+        for name, options in OPTIONS.items():
+            _compare_placement(shapes, mesh, placed, options, steps_of(name))
 
 
-def _compare_placement(shapes, mesh, placed, options):
+def _compare_placement(shapes, mesh, placed, options, steps):
     generator = torch.Generator().manual_seed(3)
 
     def draw(shape):
@@ -232,7 +240,7 @@ def _compare_placement(shapes, mesh, placed, options):
     settings = {"lr": 0.05, "weight_decay": 0.1, **options}
     one = AdaDecay(plain.items(), **settings)
     two = AdaDecay(spread.items(), **settings)
-    for _ in range(STEPS):
+    for _ in range(steps):
         for name, shape in shapes.items():
             plain[name].grad = draw(shape)
             spread[name].grad = place(plain[name].grad)
@@ -334,6 +342,7 @@ def kernel_on_shards(rank, size):
     mesh = init_device_mesh("cpu", (size,))
     names = "step", "parts"
     for dtype in (torch.float32, torch.float64):
+        last = 20
         models = [shard_layers(network(dtype), mesh) for _ in range(2)]
         options = {"momentum": 0.9, "unit_mean": True}
         one = make_adadecay(models[0], options)
@@ -342,11 +351,11 @@ def kernel_on_shards(rank, size):
         real = kernels.native
         kernels.native = Counting(real, called)
         try:
-            train(models[0], one, dtype, rank=rank, size=size)
+            train(models[0], one, dtype, rank=rank, size=size, last=last)
         finally:
             kernels.native = real
-        assert called == {"step": STEPS, "parts": STEPS}, called
-        train(models[1], two, dtype, rank=rank, size=size)
+        assert called == {"step": last, "parts": last}, called
+        train(models[1], two, dtype, rank=rank, size=size, last=last)
         assert_same_parameters(models[0], models[1], dtype)
         for param in models[0].parameters():
             assert isinstance(one.state[param]["momentum_buffer"], DTensor)
@@ -517,12 +526,15 @@ def main(folder, rank, size):
     )
     found = {}
     for scenario in SCENARIOS[size]:
+        begun = time.monotonic()
         try:
             scenario(rank, size)
             found[scenario.__name__] = "passed"
         except BaseException:
             found[scenario.__name__] = traceback.format_exc()
         dist.barrier()
+        if rank == 0:
+            print(f"{scenario.__name__}: {time.monotonic() - begun:.1f} s")
     pathlib.Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 

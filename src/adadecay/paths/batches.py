@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adadecay.paths.foreach_rates import layer_rates
-from adadecay.paths.kernel_rates import kernel_rates
+from adadecay.paths.kernel_rates import fastest_rates
 from adadecay.paths.loop import members_by_layer
 from adadecay.rates import Statistics, pooled_decay_rates
 
@@ -68,6 +68,7 @@ def group_rates(
     alpha: float,
     unit_mean: bool,
     given: Given | None = None,
+    kernel: bool = False,
 ) -> Iterator[tuple[list[int], list[Tensor]]]:
     """Give θ of many layers, batch by batch.
 
@@ -78,6 +79,7 @@ def group_rates(
         alpha: steepness α.
         unit_mean: divide θ by its mean over the layer.
         given: the statistics of each layer, where more than these tensors count.
+        kernel: let the native kernel do what it can.
 
     Yields:
         Positions, and θ of the tensors there, which may be overwritten.
@@ -88,13 +90,9 @@ def group_rates(
         members = members_by_layer(numbers)
         rows = None if given is None else [given[numbers[m[0]]] for m in members]
         if uniform:
-            thetas = None
-            if rows is None:
-                thetas = kernel_rates(part, members, alpha, unit_mean)
-            if thetas is None:
-                thetas = layer_rates(part, members, alpha, unit_mean, rows)
-            yield indices, thetas
+            rates = fastest_rates if kernel else layer_rates
+            yield indices, rates(part, members, alpha, unit_mean, rows)
         else:  # one layer
             row = None if rows is None else rows[0]
-            rates = pooled_decay_rates(part, alpha, unit_mean=unit_mean, given=row)
-            yield indices, rates
+            thetas = pooled_decay_rates(part, alpha, unit_mean=unit_mean, given=row)
+            yield indices, thetas

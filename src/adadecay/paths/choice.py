@@ -5,16 +5,20 @@ In: the group's settings and what lies on this rank of its parameters. Out: one 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from adadecay.paths import Adjust, foreach, fused, loop
+from adadecay.paths.kernel_rates import fastest_rates
 
 Path = Callable[..., None]
 # Other tensor classes bring their own arithmetic, one operation at a time.
 PLAIN_TYPES = (Tensor, torch.nn.Parameter)
+
+_adjusted = partial(foreach.step, rates=fastest_rates)
 
 
 def choose_path(
@@ -41,4 +45,5 @@ def choose_path(
         return foreach.step
     if group["fused"] is False or not all(type(p) in PLAIN_TYPES for p in params):
         return loop.step
-    return foreach.step
+    # A θ that is changed is beyond the kernel's step, but not beyond its θ.
+    return foreach.step if adjust is None else _adjusted

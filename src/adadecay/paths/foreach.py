@@ -5,6 +5,8 @@ updated in place, gradients untouched. With θ = 1 every operation on a paramete
 one that ``torch.optim.SGD(foreach=True)`` performs, so the results agree to the bit.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Unpack
 
 import torch
@@ -13,8 +15,9 @@ from torch import Tensor
 from adadecay.paths import Adjust, Options, Scalar, loop
 from adadecay.paths.batches import Given, batches
 from adadecay.paths.foreach_rates import layer_rates
-from adadecay.paths.kernel_rates import kernel_rates
 from adadecay.paths.loop import members_by_layer
+
+Rates = Callable[..., list[Tensor]]
 
 
 def step(
@@ -25,11 +28,23 @@ def step(
     *,
     adjust: Adjust | None = None,
     given: Given | None = None,
+    rates: Rates = layer_rates,
     **options: Unpack[Options],
 ) -> None:
-    """Update every parameter once; :mod:`adadecay.paths` explains the arguments."""
+    """Update every parameter once; :mod:`adadecay.paths` explains the arguments.
+
+    Args:
+        params: the parameters.
+        grads: their gradients.
+        buffers: their momentum buffers.
+        layers: their layers.
+        adjust: what changes θ, if anything does.
+        given: the statistics of each layer as a whole, for parts of tensors.
+        rates: what gives θ of many layers at once.
+        options: the settings of the group.
+    """
     for indices, uniform in batches(params, grads, layers):
-        update = _step_batch if uniform else loop.step
+        update = partial(_step_batch, rates=rates) if uniform else loop.step
         batch_buffers = [buffers[i] for i in indices]
         update(
             [params[i] for i in indices],
@@ -52,6 +67,7 @@ def _step_batch(
     *,
     adjust: Adjust | None,
     given: Given | None,
+    rates: Rates,
     **options: Unpack[Options],
 ) -> None:
     """Update tensors of one device and dtype."""
@@ -60,7 +76,7 @@ def _step_batch(
     directions = list(torch._foreach_neg(grads)) if options["maximize"] else grads
     owned = options["maximize"]
     if isinstance(weight_decay, Tensor) or weight_decay != 0:
-        shrinkages = _shrinkages(params, grads, layers, options, adjust, given)
+        shrinkages = _shrinkages(params, grads, layers, options, adjust, given, rates)
         if options["decoupled"]:
             _add_scaled_(params, shrinkages, -(lr * weight_decay))
         elif owned:
@@ -86,16 +102,12 @@ def _shrinkages(
     options: Options,
     adjust: Adjust | None,
     given: Given | None,
+    rates: Rates,
 ) -> list[Tensor]:
     """Give θ·w for every tensor."""
     members = members_by_layer(layers)
     rows = None if given is None else [given[layers[layer[0]]] for layer in members]
-    settings = options["alpha"], options["unit_mean"]
-    thetas = None
-    if adjust is not None and rows is None:  # the kernel has no step for these, but θ
-        thetas = kernel_rates(grads, members, *settings)
-    if thetas is None:
-        thetas = layer_rates(grads, members, *settings, rows)
+    thetas = rates(grads, members, options["alpha"], options["unit_mean"], rows)
     if adjust is not None:
         for layer in members:
             adjusted = adjust([thetas[i] for i in layer], [params[i] for i in layer])

@@ -2,15 +2,30 @@
 
 In: gradients on the CPU. Out: θ of each, as :mod:`adadecay.paths.foreach_rates` gives
 it, or what parts of layers sum up to; None where the kernel is absent or can not take
-them, and the caller goes the ordinary way.
+them, for which :func:`fastest_rates` has the ordinary way.
 """
 
 import torch
 from torch import Tensor
 
 from adadecay import kernels
+from adadecay.paths.foreach_rates import layer_rates
 from adadecay.paths.suitability import TYPES, address_of, size_of, suit, type_of
-from adadecay.rates import rate_dtype
+from adadecay.rates import Statistics, rate_dtype
+
+
+def fastest_rates(
+    grads: list[Tensor],
+    members: list[list[int]],
+    alpha: float,
+    unit_mean: bool,
+    given: list[Statistics] | None = None,
+) -> list[Tensor]:
+    """Do what ``foreach_rates.layer_rates`` does, by the kernel where it can."""
+    thetas = None
+    if given is None:
+        thetas = kernel_rates(grads, members, alpha, unit_mean)
+    return thetas or layer_rates(grads, members, alpha, unit_mean, given)
 
 
 def kernel_rates(

@@ -1,0 +1,105 @@
+"""θ and sums by the kernel without a step: what controls, wrapper and shards use."""
+
+import pytest
+import torch
+
+from adadecay import kernels, reference
+from adadecay.paths.kernel_rates import kernel_rates, parts_of_layers
+
+TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def layer(size, dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, generator=generator, dtype=torch.float64).pow(3).to(dtype)
+
+
+@pytest.mark.parametrize("unit_mean", [False, True])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_rates_are_those_of_the_oracle(form, dtype, unit_mean):
+    grads = [layer((7, 300), dtype), layer((1,), dtype), layer((0,), dtype)]
+    grads.append(layer((40, 9), dtype, seed=1).t())  # dense, in another order
+    members = [[i] for i in range(len(grads))]
+    found = kernel_rates(grads, members, 4.0, unit_mean)
+    assert found is not None
+    bound = 1e-12 if dtype == torch.float64 else 2e-6
+    for grad, theta in zip(grads, found, strict=True):
+        values = grad.double().numpy()
+        (wanted,) = reference.decay_rates([values], 4.0, unit_mean=unit_mean)
+        torch.testing.assert_close(
+            theta.double(), torch.from_numpy(wanted), rtol=bound, atol=bound
+        )
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        assert theta.dtype == wide
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_parts_are_mean_and_root_of_each_layer(form, dtype):
+    grads = [layer(size, dtype, seed=size) for size in (3, 100_000, 0, 70_000, 17)]
+    layers = [5, 5, 9, 2, 2]
+    found = parts_of_layers(grads, layers)
+    assert found is not None
+    for i, number in enumerate(layers):
+        pooled = [g for g, other in zip(grads, layers, strict=True) if other == number]
+        values = torch.cat(pooled).double().abs()
+        if not len(values):
+            assert found[2 * i : 2 * i + 2] == [0.0, 0.0]
+            continue
+        mean = values.mean()
+        root = (values - mean).square().sum().sqrt()
+        assert found[2 * i] == pytest.approx(float(mean), rel=1e-6)
+        assert found[2 * i + 1] == pytest.approx(float(root), rel=1e-6)
+
+
+def test_parts_of_equal_magnitudes_have_no_root(form):
+    grad = torch.full((5001,), 1 / 3)
+    grad[::2] *= -1
+    assert parts_of_layers([grad], [0]) == [float(grad[1]), 0.0]
+
+
+def test_a_part_with_a_nan_has_no_mean(form):
+    grad = layer(100, torch.float32)
+    grad[3] = torch.nan
+    mean, root = parts_of_layers([grad], [0])
+    assert mean != mean
+    assert root == root, "the merge needs a number"
+
+
+@pytest.mark.parametrize(
+    "grad",
+    [
+        torch.zeros(4, dtype=torch.complex64),
+        torch.zeros(4, 4)[:, ::2],
+        torch.zeros(4, device="meta"),
+        torch.zeros(4, requires_grad=True),
+        torch.frombuffer(bytearray(41), dtype=torch.uint8)[1:].view(torch.uint8),
+    ],
+    ids=["complex", "gaps", "elsewhere", "differentiable", "whole numbers"],
+)
+def test_what_the_kernel_can_not_take_is_left_to_others(form, grad):
+    assert kernel_rates([grad], [[0]], 4.0, False) is None
+    assert parts_of_layers([grad], [0]) is None
+
+
+def test_pooled_layers_are_left_to_others(form):
+    grads = [layer(4, torch.float32), layer(5, torch.float32)]
+    assert kernel_rates(grads, [[0, 1]], 4.0, False) is None
+
+
+def test_without_the_kernel_everything_is_left_to_others(monkeypatch):
+    monkeypatch.setattr(kernels, "native", None)
+    grad = layer(4, torch.float32)
+    assert kernel_rates([grad], [[0]], 4.0, False) is None
+    assert parts_of_layers([grad], [0]) is None
+
+
+def test_lists_of_the_wrong_length_are_refused(kernel):
+    grad = layer(4, torch.float32)
+    place = [grad.data_ptr()]
+    with pytest.raises(IndexError, match="out of range"):
+        kernel.parts(place, [], [0], [0], 1)
+    with pytest.raises(TypeError, match="parts takes 5 arguments, not 1"):
+        kernel.parts(place)
+    arguments = [place, place, [], [4], [0], [0], [], 0.1, 0.0, 0.0, 0.1, 4.0, 0, 1]
+    with pytest.raises(ValueError, match="2 numbers are known, not 3"):
+        kernel.step(*arguments, [1.0, 2.0], None)
