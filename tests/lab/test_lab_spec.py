@@ -161,6 +161,21 @@ def test_a_variant_without_the_baseline_has_none():
     assert isinstance(spec, StudySpec)
 
 
+def test_a_label_is_meant_before_a_name():
+    spec = read_spec("controls")
+    for names, labels in (
+        (["sgd"], [None]),
+        (["sgd, λ = 3.5e-4"], ["sgd, λ = 3.5e-4"]),
+        (["adadecay, pooled", "matched"], [None, "adadecay, pooled"]),
+    ):
+        kept = vary(spec, only={"optimizer": names}).optimizers
+        assert [each.label for each in kept] == labels
+    grid = vary(read_spec("paper/alpha"), only={"optimizer": ["adadecay"]})
+    assert len(make_plan(grid).trials) == len(
+        make_plan(read_spec("paper/alpha")).trials
+    )
+
+
 @pytest.mark.parametrize(
     ("only", "part"),
     [

@@ -88,10 +88,16 @@ def _name(name: str, said: list[str]) -> str:
 def _keep_optimizers(
     optimizers: list[OptimizerSpec], names: Sequence[str]
 ) -> list[OptimizerSpec]:
-    kept = [each for each in optimizers if {each.name, each.label} & set(names)]
-    present = {each.label or each.name for each in optimizers}
-    _require_all("optimizer", names, present | {each.name for each in optimizers})
-    return kept
+    labels = {each.label or each.name for each in optimizers}
+    _require_all("optimizer", names, labels | {each.name for each in optimizers})
+    # A label is meant first: "sgd" is the one so called, not every labelled sgd.
+    wanted = set(names) & labels
+    others = set(names) - labels
+    return [
+        each
+        for each in optimizers
+        if (each.label or each.name) in wanted or each.name in others
+    ]
 
 
 def _keep_cells(
