@@ -5,6 +5,8 @@ In: a StudySpec and what to change. Out: a StudySpec that says so in its name, s
 the real one.
 """
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +82,10 @@ def vary(
 
 
 def _name(name: str, said: list[str]) -> str:
-    text = ",".join(said).replace("/", ".").replace(" ", "")
+    plain = ",".join(said)
+    text = re.sub(r"[^A-Za-z0-9_.=+,:-]", "", plain.replace("/", "."))
+    if len(text) < len(plain.replace(" ", "")):  # a label's other characters
+        text += "-" + hashlib.sha256(plain.encode()).hexdigest()[:6]
     base, bracket, rest = name.partition("[")
     return f"{base}[{rest[:-1]},{text}]" if bracket else f"{base}[{text}]"
 
