@@ -25,15 +25,3 @@ def one_ray():
         import ray
 
         ray.shutdown()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Leave what starts a real Ray to `make soak`.
-
-    On a machine that was busy with other work some of these failed by their waiting
-    times; until they have been seen green often on a quiet one, CI does without them.
-    """
-    for item in items:
-        if "one_ray" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.soak)

@@ -54,8 +54,6 @@ def test_optax():
     assert all(float(accuracy) > 80 for accuracy in accuracies)
 
 
-# Aborted once at exit on a machine at load 30; back in CI when that is understood.
-@pytest.mark.soak
 def test_fsdp2():
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     output = run(*torchrun, EXAMPLES / "fsdp2.py")
