@@ -23,19 +23,28 @@ from adadecay.rates import Statistics, accumulation_dtype
 from adadecay.sharding.statistics import local_layer_statistics
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""The levels at which :class:`LayerRates` holds quantiles of θ."""
 TRUSTED = 1e-2  # of the squared mean: a variance above it is known to four digits
 TINY = 1e-30  # below it float32 may have lost squares
 
 
 @dataclass(frozen=True)
 class LayerRates:
-    """What θ is like in one tensor at one moment."""
+    """What θ is like in one tensor at one moment.
+
+    Args:
+        layer: the tensor's name.
+        size: how many weights it has.
+        mean: of θ.
+        quantiles: of θ, at :data:`QUANTILES`.
+        effective_decay: λ Σθw² / Σw², the rate at which the norm shrinks.
+    """
 
     layer: str
     size: int
     mean: float
-    quantiles: tuple[float, ...]  # at QUANTILES
-    effective_decay: float  # λ Σθw² / Σw²: at this rate the norm shrinks
+    quantiles: tuple[float, ...]
+    effective_decay: float
 
 
 class Sample(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 from adadecay.diagnostics.measure import QUANTILES, LayerRates
 
 Writer = Callable[[int, Sequence[LayerRates]], None]
+"""What takes measurements: a function of the step's number and the layers' rates."""
 
 
 class JsonLines:

@@ -109,6 +109,7 @@ SCHEDULES = Registry(
         ),
     ],
 )
+"""The registry of learning-rate schedules: ``adadecay list schedules``."""
 
 
 def learning_rate(

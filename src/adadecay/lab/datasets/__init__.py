@@ -63,6 +63,7 @@ def _entry(item: Item) -> Entry:
 
 
 DATASETS = Registry("dataset", [*map(_entry, CATALOG.values()), _DIGITS])
+"""The registry of datasets: ``adadecay list datasets``."""
 
 
 def load(

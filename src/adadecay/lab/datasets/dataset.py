@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     Augment = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+    """What alters a training batch: a function of the raw batch and a generator."""
 else:
     Augment = Callable
 

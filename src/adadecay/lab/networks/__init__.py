@@ -138,6 +138,7 @@ NETWORKS = Registry(
         ),
     ],
 )
+"""The registry of networks: ``adadecay list networks``."""
 
 
 def make(

@@ -194,6 +194,7 @@ OPTIMIZERS = Registry(
         ),
     ],
 )
+"""The registry of optimizers: ``adadecay list optimizers``."""
 
 
 def defaults(name: str, depth: str = "shallow") -> dict[str, Any]:
