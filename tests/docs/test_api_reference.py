@@ -1,6 +1,7 @@
 """docs/api.md holds every public name as its docstring has it now."""
 
 import ast
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -96,3 +97,22 @@ def test_no_mark_of_rest_is_left_on_the_page():
     outside = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
     assert not re.search(r":(func|class|mod|math|data):`|``|\.\. \w+::", outside)
     assert docstrings.inline("``a`` \\|g\\|") == "`a` |g|"
+
+
+def examples():
+    for room in LIGHT:
+        for name in api.public_names(room):
+            if ">>>" in (api.find(room, name).docstring or ""):
+                yield room, name
+
+
+@pytest.mark.parametrize(("room", "name"), list(examples()))
+def test_the_examples_on_the_page_run(room, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    value = getattr(importlib.import_module(room), name)
+    names = vars(importlib.import_module(value.__module__)).copy()
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+    text = inspect.getdoc(value)
+    test = parser.get_doctest(text, names, f"{room}.{name}", None, 0)
+    assert runner.run(test).failed == 0
+    assert runner.summarize(verbose=False).attempted > 0

@@ -1,0 +1,101 @@
+"""The Python on the pages compiles, and names only what there is; README's runs."""
+
+import ast
+import inspect
+
+import pytest
+import torch
+from doc_pages import blocks, pages
+
+import adadecay
+
+# docs/api.md is written from the sources, and tested in test_api_reference.py.
+PROGRAMS = [
+    block
+    for page in pages()
+    if page != "docs/api.md"
+    for block in blocks(page)
+    if block.language == "python"
+]
+
+
+def ours(tree: ast.AST) -> dict[str, object]:
+    """Import what a program imports from us; an ImportError says what is not there."""
+    names: dict[str, object] = {name: getattr(adadecay, name) for name in PUBLIC}
+    for node in ast.walk(tree):
+        plain = isinstance(node, ast.Import) and node.names[0].name
+        module = node.module if isinstance(node, ast.ImportFrom) else plain
+        if module and module.split(".")[0] == "adadecay":
+            exec(ast.unparse(node), names)  # an import statement of our own page
+    return names
+
+
+PUBLIC = [name for name in adadecay.__all__ if name != "__version__"]
+
+
+def called(node: ast.expr, names: dict[str, object]) -> object | None:
+    """Give what an expression of ours stands for, None where it is not ours."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = called(node.value, names)
+        return None if owner is None else getattr(owner, node.attr)
+    return None
+
+
+def check(text: str) -> None:
+    """Refuse a program that does not compile, or that calls us as we are not."""
+    tree = ast.parse(text)
+    names = ours(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            called(node, names)
+        if not isinstance(node, ast.Call):
+            continue
+        what = called(node.func, names)
+        if what is None:
+            continue
+        known = inspect.signature(what).parameters.values()
+        free = any(each.kind is each.VAR_KEYWORD for each in known)
+        for keyword in node.keywords:
+            taken = free or keyword.arg in {each.name for each in known}
+            assert taken, f"{ast.unparse(node.func)} has no {keyword.arg}"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_a_program_compiles_and_names_what_there_is(program):
+    check(program.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("from adadecay import AdaDekay", ImportError),
+        ("from adadecay.lab import Study, go", ImportError),
+        ("import adadecay.optics", ModuleNotFoundError),
+        ("from adadecay import AdaDecay\nAdaDecay(p, alfa=4.0)", AssertionError),
+        ("from adadecay.lab import networks\nnetworks.build()", AttributeError),
+        ("for x in:", SyntaxError),
+    ],
+)
+def test_a_wrong_program_is_noticed(text, error):
+    with pytest.raises(error):
+        check(text)
+
+
+def test_the_use_that_the_readme_shows_trains():
+    [first, *_] = [each for each in PROGRAMS if each.page == "README.md"]
+    assert len(first.text.splitlines()) <= 4
+    model = torch.nn.Linear(8, 1)
+    names = {"model": model}
+    exec(first.text, names)  # our own page, as a reader would paste it
+    assert isinstance(names["optimizer"], adadecay.AdaDecay)
+    x = torch.randn(32, 8)
+    losses = []
+    for _ in range(20):
+        names["optimizer"].zero_grad()
+        loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        names["optimizer"].step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
