@@ -1,4 +1,4 @@
-"""The verdict rule of docs/protocol, fixed before any result.
+"""The verdict rule of docs/statistics.md, fixed before any result.
 
 In: the Holm-adjusted interval of a difference (ours − other, oriented so that positive
 is better), the published difference Δ, and what the study shortened. Out: one word.
