@@ -1,6 +1,7 @@
-"""The tools that write pages, importable as a maintainer's command finds them."""
+"""The tools that write pages, and simulated studies, importable by their names."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "tools"))
+ROOT = Path(__file__).parents[2]
+sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "verdict")]

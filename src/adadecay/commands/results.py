@@ -20,7 +20,20 @@ def results(
         Path | None,
         typer.Option("--output", "-o", help="Path without suffix. Default: its name."),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder: keep there what a report needs, small enough to commit.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Export one tidy table, a row for each trial and epoch."""
-    for path in study.export(output or Path(study.name.replace("/", "-"))):
+    if keep is not None:
+        from adadecay.lab.stats.kept import keep as write
+
+        paths = write(study, keep)
+    if keep is None or output is not None:
+        paths = [*study.export(output or Path(study.name.replace("/", "-")))]
+    for path in paths:
         typer.echo(f"{path}  {path.stat().st_size:,} bytes")

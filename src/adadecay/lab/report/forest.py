@@ -13,7 +13,7 @@ from adadecay.lab.report.figure import INK, ZOOM, Figure, sized
 from adadecay.lab.report.palette import VERDICT_COLOURS
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["forests"]
+__all__ = ["forest_of_all", "forests"]
 
 
 def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
@@ -37,7 +37,29 @@ def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
     return found
 
 
-def _forest(table: pl.DataFrame) -> Any:
+def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
+    """Return every difference of a study in one figure, for a page that shows one."""
+    places = list(dict.fromkeys(arm.place for arm in analysis.arms))
+    judged = sorted(
+        analysis.judged, key=lambda each: places.index(each.comparison.ours.place)
+    )
+    pairs = [(each.comparison.ours, each.comparison.other) for each in judged]
+    names = [f"{a.where}: {a.optimizer} − {b.optimizer}" for a, b in pairs]
+    table = series.difference_rows(judged)
+    table = table.with_columns(pl.Series("row", names, dtype=pl.String))
+    if table["difference"].null_count() == len(table):
+        return None
+    title = analysis.evidence.title or analysis.evidence.name
+    caption = (
+        f"Difference in {unit}: trimmed means of paired differences with their "
+        "Holm-adjusted intervals; right of 0 is better. Diamonds are the paper's."
+    )
+    drawn = _forest(table, labels=420)
+    chart = sized(drawn, title, page=False, height=22 * len(table) + 10)
+    return Figure("differences", "forest", title, caption, chart, table)
+
+
+def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     known = [name for name in VERDICT_COLOURS if name in set(table["verdict"])]
     colour = alt.Color(
         "verdict:N",
@@ -50,7 +72,7 @@ def _forest(table: pl.DataFrame) -> Any:
             "row:N",
             sort=table["row"].to_list(),
             title=None,
-            axis=alt.Axis(labelLimit=230, ticks=False, domain=False, labelPadding=8),
+            axis=alt.Axis(labelLimit=labels, ticks=False, domain=False, labelPadding=8),
         ),
         tooltip=[
             alt.Tooltip("row:N", title="comparison"),

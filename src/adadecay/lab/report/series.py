@@ -20,6 +20,7 @@ from adadecay.lab.stats.selection import is_plain
 
 __all__ = [
     "curves",
+    "difference_rows",
     "differences",
     "profiles",
     "settings_text",
@@ -113,7 +114,7 @@ def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
     for each in analysis.judged:
         ours, other = each.comparison.ours, each.comparison.other
         groups.setdefault(_opponents(ours, other), []).append(each)
-    return {name: _forest(members) for name, members in groups.items()}
+    return {name: difference_rows(members) for name, members in groups.items()}
 
 
 def _opponents(ours: Arm, other: Arm) -> str:
@@ -121,7 +122,8 @@ def _opponents(ours: Arm, other: Arm) -> str:
     return f"{first} − {second}" if first != second else f"{first}, varied"
 
 
-def _forest(members: Sequence[Judged]) -> pl.DataFrame:
+def difference_rows(members: Sequence[Judged]) -> pl.DataFrame:
+    """Return one row for each comparison, as a forest plot draws it."""
     cells = [each.comparison.ours.place for each in members]
     several = len(set(cells)) < len(cells)
     rows = []

@@ -7,6 +7,7 @@
 ``verdicts``      the rule that was fixed before any result
 ``claims``        the paper's claims, by name, each with its verdict
 ``across``        many cells → interquartile mean, performance profile
+``evidence``      what a study hands over; ``kept``: the same as a small folder
 ``analysis``      a study's tables → everything above, once, for the report
 """
 

@@ -1,0 +1,147 @@
+"""Kept evidence: what a report needs of a study, as a small folder to be committed.
+
+::
+
+    FOLDER/
+      study.json        name, what it asks, how it is judged, where and with what it ran
+      results.parquet   one row for each trial and epoch: ``Study.results()``
+      rates.parquet     mean θ of AdaDecay's trials, by epoch and layer
+
+In: a ``Study``. Out: :class:`Evidence`, the same that :func:`gather` makes of the study
+itself, without its results folder and its checkpoints. ``results.parquet`` alone, or
+``results.csv``, is enough: then the study's facts come from the built-in study of the
+folder's name.
+"""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from adadecay.lab.spec_file import built_in_names, read_spec
+from adadecay.lab.stats.evidence import Evidence, gather
+
+__all__ = ["is_kept", "keep", "read_kept"]
+
+FORMAT: Final = 1
+TABLES: Final = ("results", "rates")
+# What nobody compares does not need sixteen digits.
+ROUGH: Final = ("lr", "train_loss", "test_loss", "validation_loss", "seconds")
+
+
+def keep(study: Any, folder: str | Path) -> list[Path]:
+    """Write what a report needs of a study, finished or not.
+
+    Args:
+        study: a :class:`~adadecay.lab.Study`.
+        folder: where it goes; made when missing.
+
+    Returns:
+        The files.
+    """
+    folder = Path(folder)
+    evidence = replace(gather(study), results=study.results())
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_kept(evidence, folder)
+
+
+def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
+    """Write evidence that was gathered already; see :func:`keep`."""
+    facts = {
+        each.name: getattr(evidence, each.name)
+        for each in fields(Evidence)
+        if each.name not in TABLES
+    }
+    paths = [folder / "study.json", folder / "results.parquet"]
+    text = json.dumps({"format": FORMAT, **facts}, indent=1, ensure_ascii=False)
+    paths[0].write_text(text + "\n", "utf-8")
+    rough = pl.col(*(set(ROUGH) & set(evidence.results.columns)))
+    results = evidence.results.with_columns(rough.cast(pl.Float32))
+    results.write_parquet(paths[1], compression="zstd", compression_level=19)
+    rates = _own_rates(evidence)
+    if rates is not None and not rates.is_empty():
+        paths.append(folder / "rates.parquet")
+        rates.write_parquet(paths[-1], compression="zstd", compression_level=19)
+    return paths
+
+
+def _own_rates(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the θ of AdaDecay itself: nothing is read of the controls'."""
+    if evidence.rates is None or evidence.results.is_empty():
+        return None
+    ours = evidence.results.filter(pl.col("optimizer_name") == "adadecay")
+    kept = evidence.rates.with_columns(pl.col("trial", "layer").cast(pl.String))
+    kept = kept.filter(pl.col("trial").is_in(ours["trial"].unique().to_list()))
+    return kept.select("trial", "epoch", "layer", pl.col("mean_theta").cast(pl.Float32))
+
+
+def is_kept(folder: Path) -> bool:
+    """Return whether a folder holds a kept study."""
+    return any((folder / f"results.{kind}").is_file() for kind in ("parquet", "csv"))
+
+
+def read_kept(folder: str | Path, *, name: str | None = None) -> Evidence:
+    """Return the evidence of a folder that :func:`keep` wrote.
+
+    Args:
+        folder: with ``results.parquet`` or ``results.csv``.
+        name: of the study, where the folder does not say; its own name by default.
+
+    Example:
+        >>> import tempfile
+        >>> from adadecay.lab import Study
+        >>> from adadecay.lab.stats.kept import keep, read_kept
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = keep(Study("quickstart", results=folder), f"{folder}/kept")
+        ...     read_kept(f"{folder}/kept").planned
+        20
+    """
+    folder = Path(folder)
+    if not is_kept(folder):
+        raise FileNotFoundError(
+            f"{folder} has neither results.parquet nor results.csv: "
+            "“adadecay results STUDY --keep FOLDER” writes it."
+        )
+    table = folder / "results.parquet"
+    results = pl.read_parquet(table) if table.is_file() else _read_csv(folder)
+    rates = folder / "rates.parquet"
+    facts = _facts(folder, name or folder.name)
+    return Evidence(
+        results, rates=pl.read_parquet(rates) if rates.is_file() else None, **facts
+    )
+
+
+def _read_csv(folder: Path) -> pl.DataFrame:
+    return pl.read_csv(folder / "results.csv", infer_schema_length=None)
+
+
+def _facts(folder: Path, name: str) -> dict[str, Any]:
+    """Return what is known of the study, in the types that Evidence has."""
+    path = folder / "study.json"
+    if not path.is_file():
+        return _built_in(name)
+    facts = json.loads(path.read_text("utf-8"))
+    if facts.pop("format") != FORMAT:
+        raise ValueError(f"{path}: written by another version of adadecay.")
+    for key in ("shortened", "chosen", "problems"):
+        facts[key] = tuple(facts[key])
+    facts["facts"] = {key: tuple(values) for key, values in facts["facts"].items()}
+    return dict(facts)
+
+
+def _built_in(name: str) -> dict[str, Any]:
+    base = name.partition("[")[0]
+    if base not in built_in_names():
+        return {"name": name}
+    spec = read_spec(base)
+    return {
+        "name": name,
+        "title": spec.title,
+        "summary": spec.summary,
+        "larger_is_better": spec.larger_is_better,
+        "baseline": spec.baseline,
+        "held_out": spec.holdout,
+        "chosen": spec.chosen,
+    }

@@ -1,0 +1,233 @@
+"""Numbers on the pages come from the kept results, and drift is noticed."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import evidence as tool
+import polars as pl
+import pytest
+from doc_commands import complaint
+from doc_pages import ROOT
+from evidence_text import command_of, cost_text
+from scipy import stats
+from simulated_study import alpha_settings, simulate, simulate_rates, two_arms
+
+from adadecay.lab import Study
+from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.kept import write_kept
+
+BLOCKS = ["studies", "claims", "machine", "paper/comparison", "paper/alpha", "mine"]
+
+
+def put(root, place, results, **facts):
+    folder = root / "results" / place
+    folder.mkdir(parents=True, exist_ok=True)
+    rates = simulate_rates(results)
+    facts = {"name": place, "facts": {"torch": ("2.13.0",)}, **facts}
+    write_kept(Evidence(results, rates=rates, **facts), folder)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A repository with pages and nothing kept."""
+    (tmp_path / "docs").mkdir()
+    text = "".join(f"<!-- evidence:{b} -->\n<!-- /evidence -->\n" for b in BLOCKS)
+    (tmp_path / "docs" / "results.md").write_text(text)
+    text = "# Top\n<!-- evidence:cost -->\n<!-- /evidence -->\nThe end.\n"
+    text += "<!-- evidence:paper/alpha:pictures -->\nold\n<!-- /evidence -->\n"
+    (tmp_path / "README.md").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def filled(root):
+    """The same with two studies, one of them unfinished, renewed."""
+
+    def status(setting, number):
+        return "running" if (setting, number) == (0, 4) else "done"
+
+    put(root, "paper/comparison", two_arms(0.3, trials=5, status=status), planned=12)
+    settings = [s for s in alpha_settings() if s.dataset == "mnist"]
+    name = "paper/alpha[trials=3,network=nn-2]"
+    put(root, "paper/alpha", simulate(settings, trials=3), name=name, planned=15)
+    tool.renew(tool.Evidence(root))
+    return root
+
+
+def block(root, name, page="docs/results.md"):
+    found = tool.BLOCK.findall((root / page).read_text("utf-8"))
+    return next(text for _, each, text, _ in found if each == name)
+
+
+def drift(root):
+    return tool.drifted(tool.Evidence(root))
+
+
+def test_the_pages_of_this_repository_are_what_its_kept_results_say():
+    command = [sys.executable, ROOT / "tools" / "evidence.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pages_have_blocks():
+    text = "".join((ROOT / page).read_text("utf-8") for page in tool.PAGES)
+    names = [found[1] for found in tool.BLOCK.findall(text)]
+    assert {"cost", "claims", "studies", "controls", "paper/comparison"} <= set(names)
+    assert len(names) == text.count("<!-- evidence:") == text.count("<!-- /evidence")
+
+
+def test_nothing_kept_says_so(root):
+    tool.renew(tool.Evidence(root))
+    assert {block(root, name) for name in BLOCKS} == {"*Not run yet.*\n"}
+    assert block(root, "cost", "README.md") == "*Not measured yet.*\n"
+    assert (root / "README.md").read_text().startswith("# Top\n")
+    assert "The end.\n" in (root / "README.md").read_text()
+    assert drift(root) == []
+
+
+def test_a_block_holds_the_numbers_of_the_results(filled):
+    text = block(filled, "paper/comparison")
+    results = pl.read_parquet(filled / "results" / "paper/comparison/results.parquet")
+    last = results.filter(pl.col("epoch") >= 90, pl.col("number") < 4)
+    means = last.group_by("optimizer", "number", maintain_order=True).agg(
+        pl.col("score").mean()
+    )
+    by = {
+        name: rows.sort("number")["score"]
+        for (name,), rows in means.group_by("optimizer")
+    }
+    gap = stats.trim_mean((by["adadecay"] - by["sgd"]).to_numpy(), 0.1)
+    row = next(x for x in text.splitlines() if "| adadecay | sgd | 4 |" in x)
+    assert float(row.split("|")[5].replace("−", "-")) == pytest.approx(gap, abs=6e-4)
+    assert row.split("|")[7].strip() == "+0.03"  # what the paper prints
+    sgd = next(x for x in text.splitlines() if "| sgd | 4 | " in x)
+    average = stats.trim_mean(by["sgd"].to_numpy(), 0.1)
+    assert float(sgd.split("|")[4]) == pytest.approx(average, abs=6e-4)
+    assert sgd.split("|")[6].strip() == "98.53"
+
+
+def test_an_unfinished_study_says_so(filled):
+    text = block(filled, "paper/comparison")
+    assert "9 of 12 trials finished" in text
+    assert "**Unfinished study.**" in text
+    assert "9 of 12" in block(filled, "studies")
+    assert "Computed with torch 2.13.0." in block(filled, "machine")
+
+
+def test_claims_are_told_with_verdict_and_study(filled):
+    rows = block(filled, "claims").splitlines()[2:]
+    assert any("not tested" in row and "`tuned`" in row for row in rows)
+    [theta] = [x for x in rows if "average 1" in x and "`paper/alpha`" in x]
+    assert "**contradicted**" in theta
+
+
+def test_pictures_are_made_and_shown(filled):
+    names = {path.name for path in (filled / "docs" / "pictures").iterdir()}
+    assert names == {
+        "paper-alpha-alpha-1.svg",
+        "paper-alpha-differences.svg",
+        "paper-comparison-differences.svg",
+    }
+    for page, name in (("README.md", "paper/alpha:pictures"), (None, "paper/alpha")):
+        text = block(filled, name, page or "docs/results.md")
+        folder = filled if page else filled / "docs"
+        paths = re.findall(r"\]\(([^)]+\.svg)\)", text)
+        assert len(paths) == 2
+        assert all((folder / path).is_file() for path in paths)
+    svg = (filled / "docs/pictures/paper-alpha-alpha-1.svg").read_text("utf-8")
+    assert svg.startswith("<svg")
+    assert "MNIST · NN-2" in svg
+
+
+def test_what_is_renewed_has_not_drifted_and_renewing_is_idle(filled):
+    assert drift(filled) == []
+    assert tool.renew(tool.Evidence(filled)) == []
+
+
+def spoil_number(root):
+    page = root / "docs" / "results.md"
+    page.write_text(page.read_text("utf-8").replace("98.", "99.", 1), "utf-8")
+
+
+def spoil_picture(root):
+    path = root / "docs/pictures/paper-alpha-alpha-1.svg"
+    path.write_text(re.sub("numbers [0-9a-f]+", "numbers 0", path.read_text("utf-8")))
+
+
+def spoil_results(root):
+    path = root / "results/paper/alpha/results.parquet"
+    table = pl.read_parquet(path).with_columns(pl.col("score") + 0.01)
+    table.write_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        (spoil_number, ["docs/results.md"]),
+        (spoil_picture, ["paper-alpha-alpha-1.svg"]),
+        (spoil_results, ["docs/results.md", "paper-alpha-alpha-1.svg"]),
+        (lambda root: (root / "docs/pictures/x.svg").touch(), ["x.svg"]),
+        (
+            lambda root: (root / "docs/pictures/paper-alpha-alpha-1.svg").unlink(),
+            ["paper-alpha-alpha-1.svg"],
+        ),
+        (
+            lambda root: shutil.rmtree(root / "results/paper/alpha"),
+            ["README.md", "docs/results.md", "alpha-1.svg", "alpha-differences.svg"],
+        ),
+    ],
+)
+def test_drift_is_noticed_and_mended(filled, spoil, names):
+    spoil(filled)
+    found = drift(filled)
+    assert len(found) == len(names)
+    for name in names:
+        assert any(name in each for each in found)
+    tool.renew(tool.Evidence(filled))
+    assert drift(filled) == []
+
+
+def test_a_block_without_end_or_with_an_unknown_part_is_refused(filled):
+    page = filled / "README.md"
+    page.write_text("<!-- evidence:paper/alpha:tables -->\n<!-- /evidence -->\n")
+    with pytest.raises(SystemExit, match="none of scores, differences, pictures"):
+        drift(filled)
+    page.write_text("<!-- evidence:paper/alpha -->\n")
+    with pytest.raises(SystemExit, match="no end"):
+        drift(filled)
+
+
+@pytest.mark.parametrize(
+    ("study", "changes"),
+    [
+        ("quickstart", {}),
+        ("paper/alpha", {"trials": 10, "only": {"network": ["nn-2"]}}),
+        ("controls", {"epochs": 5, "only": {"dataset": ["mnist", "cifar-10"]}}),
+        ("paper/comparison", {"batch_size": 64, "width": 0.25}),
+    ],
+)
+def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
+    name = Study(study).vary(**changes).name
+    command = command_of(name)
+    assert command.startswith(f"adadecay run {study}")
+    assert complaint(command) is None
+    for key, value in changes.items():
+        if key != "only":
+            assert f"--{key.replace('_', '-')} {value}" in command
+    if "only" in changes:
+        [(kind, names)] = changes["only"].items()
+        assert f"--only {kind}={','.join(names)}" in command
+
+
+def test_the_cost_of_a_step_is_told_as_ratios():
+    def cost(contender, milliseconds):
+        facts = {"shape": "nn-2", "threads": 1, "parameters": 89610}
+        return {**facts, "contender": contender, "milliseconds": milliseconds}
+
+    steps = [cost("SGD fused", 2.0), cost("AdaDecay fused", 2.5)]
+    steps += [cost("SGD foreach", 4.0), cost("AdaDecay foreach", 10.0)]
+    text = cost_text({"torch": "2.13.0+cpu", "kernel": "avx2", "steps": steps})
+    assert "| nn-2 (89,610 parameters) | 1 | 1.25 | – | 2.50 |" in text
+    assert "torch 2.13.0, kernel form avx2" in text

@@ -1,0 +1,99 @@
+"""A kept study gives the same evidence as the study itself, from a small folder."""
+
+import json
+
+import polars as pl
+import pytest
+from simulated_study import two_arms
+from typer.testing import CliRunner
+
+from adadecay.commands import app
+from adadecay.lab import Study, report, run
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence, gather
+from adadecay.lab.stats.kept import keep, read_kept, write_kept
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    study = Study("quickstart", results=tmp_path_factory.mktemp("results"))
+    study = study.vary(trials=3, epochs=2, examples=200)
+    run(study, workers=0, progress=False)
+    return study
+
+
+def told(evidence):
+    analysis = analyse(evidence)
+    [judged] = analysis.judged
+    c = judged.comparison
+    numbers = [c.difference, c.interval.low, c.interval.high, c.smallest]
+    thetas = [each.mean for each in analysis.thetas]
+    return numbers, thetas, [arm.key for arm in analysis.arms]
+
+
+def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):
+    files = keep(study, tmp_path / "mine")
+    assert [path.name for path in files] == [
+        "study.json",
+        "results.parquet",
+        "rates.parquet",
+    ]
+    ours, theirs = gather(study), read_kept(tmp_path / "mine")
+    (numbers, thetas, keys), (same, rates, names) = told(ours), told(theirs)
+    assert same == numbers
+    assert rates == pytest.approx(thetas, rel=1e-6)
+    assert names == keys
+    assert theirs.rates["trial"].n_unique() == 3  # AdaDecay's, not SGD's
+    for name in ("name", "title", "baseline", "planned", "shortened", "facts"):
+        assert getattr(theirs, name) == getattr(ours, name)
+    assert theirs.facts["torch"]
+
+
+def test_a_kept_study_has_a_page(study, tmp_path):
+    keep(study, tmp_path)
+    page = report.write(read_kept(tmp_path), tmp_path / "page.html")
+    assert "6 of 6" in page.read_text("utf-8")
+
+
+def test_the_command_keeps_a_study(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["results", study.name, "--results", str(study.folder), "--keep", "kept"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "kept/results.parquet" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
+    assert read_kept("kept").planned == 6
+    done = CliRunner().invoke(app, [*words, "-o", "table"])
+    assert {path.name for path in tmp_path.iterdir()} >= {"table.csv", "table.parquet"}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_an_exported_table_alone_is_enough(tmp_path, kind):
+    folder = tmp_path / "paper" / "comparison"
+    folder.mkdir(parents=True)
+    table = two_arms(0.3, trials=4)
+    getattr(table, f"write_{kind}")(folder / f"results.{kind}")
+    evidence = read_kept(folder, name="paper/comparison")
+    assert evidence.baseline == "sgd"
+    assert evidence.title.startswith("Table 3")
+    assert told(evidence)[0] == told(Evidence(table, name="paper/comparison"))[0]
+    assert read_kept(folder, name="mine").baseline is None
+
+
+def test_scores_keep_every_bit_and_the_rest_is_small(tmp_path):
+    table = two_arms(0.3, trials=4)
+    write_kept(Evidence(table, name="mine"), tmp_path)
+    kept = pl.read_parquet(tmp_path / "results.parquet")
+    assert kept["score"].to_list() == table["score"].to_list()
+    assert kept.schema["train_loss"] == pl.Float32
+    assert not (tmp_path / "rates.parquet").exists()
+
+
+def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="--keep"):
+        read_kept(tmp_path)
+    write_kept(Evidence(two_arms(trials=2), name="mine"), tmp_path)
+    path = tmp_path / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(ValueError, match="another version"):
+        read_kept(tmp_path)

@@ -1,0 +1,191 @@
+"""Kept studies and measurements as Markdown, in the words and numbers of the lab.
+
+In: analyses, and what ``adadecay bench step --json`` printed. Out: text for a block of
+a page.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from adadecay.lab.report.figure import Figure
+from adadecay.lab.report.remarks import counts, remarks
+from adadecay.lab.report.tables import Table, arm_table, comparison_table
+from adadecay.lab.report.wording import DASH, Numbers, claim_words, headline
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.claims import CLAIMS
+from adadecay.lab.stats.verdicts import Verdict
+
+NOTHING = "*Not run yet.*"
+SCORES = ("Cell", "Optimizer", "Trials", "Average", "95 % interval", "Paper")
+SCORES += ("Ours − paper", "Without result")
+DIFFERENCES = ("Cell", "Ours", "Other", "Pairs", "Difference", "Interval", "Paper")
+DIFFERENCES += ("Verdict",)
+SAID_ONCE = "The test set is used for validation"  # by the page, for every study
+FACTS = ("torch", "numpy", "python", "processor", "cores", "kernel", "threads")
+
+
+def table(columns: list[str], rows: list[list[str]], *, right: set[str]) -> str:
+    """Write a Markdown table; the columns in ``right`` hold numbers."""
+    marks = ["---:" if column in right else "---" for column in columns]
+    lines = [columns, marks, *rows]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _pick(source: Table, titles: tuple[str, ...]) -> str:
+    """Write some columns of a report's table, without those that say nothing."""
+    kept = []
+    for title in titles:
+        for place, column in enumerate(source.columns):
+            told = any(row[place].text != DASH for row in source.rows)
+            if column.title == title and told:
+                kept.append(place)
+    columns = [source.columns[place].title for place in kept]
+    numbers = {source.columns[place].title for place in kept}
+    numbers &= {column.title for column in source.columns if column.number}
+    rows = [[row[place].text for place in kept] for row in source.rows]
+    return table(columns, rows, right=numbers)
+
+
+def command_of(name: str) -> str:
+    """Return the command that runs a study, from the name that says its changes.
+
+    >>> command_of("paper/alpha[trials=10,network=nn-2+nn-3]")
+    'adadecay run paper/alpha --trials 10 --only network=nn-2,nn-3'
+    """
+    base, _, changes = name.partition("[")
+    words = ["adadecay run", base]
+    for change in filter(None, changes.removesuffix("]").split(",")):
+        key, _, value = change.partition("=")
+        if key in ("dataset", "network", "optimizer"):
+            words.append(f"--only {key}={value.replace('+', ',')}")
+        else:
+            words.append(f"--{key.replace('_', '-')} {value}")
+    return " ".join(words)
+
+
+def study_text(
+    name: str, analysis: Analysis, part: str, pictures: dict[str, Figure], folder: str
+) -> str:
+    """Return one study: what was run, what must be known, scores, differences."""
+    numbers = Numbers.fitting(analysis)
+    drawn = [
+        f"![{figure.title}: {figure.caption}]({folder}/{file})"
+        for file, figure in pictures.items()
+    ]
+    parts = {
+        "scores": _pick(arm_table(analysis, numbers), SCORES),
+        "differences": _pick(comparison_table(analysis, numbers), DIFFERENCES),
+        "pictures": "\n\n".join(drawn) or NOTHING,
+    }
+    if part:
+        if part not in parts:
+            raise SystemExit(f"evidence:{name}:{part} is none of {', '.join(parts)}.")
+        return parts[part]
+    have = counts(analysis)
+    done = f"{have['done']:,} of {have['planned']:,} trials finished"
+    study = analysis.evidence.name
+    head = f"`{command_of(study)}`: {done}. {headline(analysis, numbers)}"
+    notes = [
+        f"- **{note.title}.** {note.text}"
+        for note in remarks(analysis)
+        if note.title != SAID_ONCE
+    ]
+    score = analysis.evidence.score_name
+    told = [head, "\n".join(notes), f"Scores ({score}):", parts["scores"]]
+    if analysis.judged:
+        told += ["Differences, positive where the first is better:"]
+        told += [parts["differences"]]
+    return "\n\n".join([*filter(None, told), *drawn])
+
+
+def studies_text(studies: Mapping[str, Analysis]) -> str:
+    """Return one row for each kept study: how much of it there is, and its answer."""
+    rows = []
+    for analysis in studies.values():
+        have = counts(analysis)
+        epochs = sorted({arm.epochs for arm in analysis.arms})
+        rows.append(
+            [
+                f"`{analysis.evidence.name}`",
+                analysis.evidence.title,
+                f"{have['done']:,} of {have['planned']:,}",
+                " and ".join(map(str, epochs)) or DASH,
+                headline(analysis, Numbers.fitting(analysis)),
+            ]
+        )
+    columns = ["Study", "What", "Trials", "Epochs", "In short"]
+    return table(columns, rows, right={"Trials", "Epochs"}) if rows else NOTHING
+
+
+def claims_text(studies: Mapping[str, Analysis]) -> str:
+    """Return every claim with its verdict in each study that tests it."""
+    rows = []
+    tested = set()
+    for analysis in studies.values():
+        numbers = Numbers.fitting(analysis)
+        for result in analysis.claims:
+            known = analysis.evidence.of_the_paper
+            if not known or result.verdict is Verdict.NOT_TESTED:
+                continue
+            tested.add(result.claim.name)
+            statement = result.claim.statement + (" *(ours)*" * result.claim.ours)
+            verdict = f"**{result.verdict}**"
+            study = f"`{analysis.evidence.base}`"
+            rows.append([statement, verdict, claim_words(result, numbers), study])
+    order = {claim.statement: place for place, claim in enumerate(CLAIMS)}
+    rows.sort(key=lambda row: order.get(row[0].removesuffix(" *(ours)*"), len(order)))
+    for claim in CLAIMS:
+        if studies and claim.name not in tested:
+            rows.append([claim.statement, "not tested", DASH, f"`{claim.study}`"])
+    columns = ["Claim", "Verdict", "Found", "Study"]
+    return table(columns, rows, right=set()) if rows else NOTHING
+
+
+def machine_text(studies: Mapping[str, Analysis]) -> str:
+    """Return with what the kept trials were computed."""
+    found: dict[str, dict[str, None]] = {}
+    for analysis in studies.values():
+        for key in FACTS:
+            values = analysis.evidence.facts.get(key, ())
+            found.setdefault(key, {}).update(dict.fromkeys(values))
+    told = [f"{key} {' and '.join(map(str, v))}" for key, v in found.items() if v]
+    return f"Computed with {', '.join(told)}." if told else NOTHING
+
+
+def cost_text(measured: Mapping[str, Any] | None) -> str:
+    """Return what a step costs beside torch's own SGD, as ratios of medians."""
+    if measured is None:
+        return "*Not measured yet.*"
+    rows = []
+    groups: dict[tuple[str, int], dict[str, Any]] = {}
+    for cost in measured["steps"]:
+        groups.setdefault((cost["shape"], cost["threads"]), {})[cost["contender"]] = (
+            cost
+        )
+    for (shape, threads), costs in groups.items():
+        first = next(iter(costs.values()))
+        rows.append(
+            [
+                f"{shape} ({first['parameters']:,} parameters)",
+                str(threads),
+                _ratio(costs, "AdaDecay fused", "SGD fused"),
+                _ratio(costs, "AdaDecay fused, unit_mean", "SGD fused"),
+                _ratio(costs, "AdaDecay foreach", "SGD foreach"),
+            ]
+        )
+    columns = ["Network", "Threads", "AdaDecay ÷ SGD, both fused"]
+    columns += ["with `unit_mean`", "AdaDecay ÷ SGD, both foreach"]
+    told = table(columns, rows, right=set(columns[1:]))
+    version = re.match(r"[\d.]+", str(measured["torch"]))
+    return (
+        f"{told}\n\n`adadecay bench step` with torch {version[0] if version else '?'}, "
+        f"kernel form {measured['kernel']}: medians, all contenders in one process."
+    )
+
+
+def _ratio(costs: Mapping[str, Any], ours: str, theirs: str) -> str:
+    if ours not in costs or theirs not in costs:
+        return DASH
+    return f"{costs[ours]['milliseconds'] / costs[theirs]['milliseconds']:.2f}"
