@@ -89,6 +89,16 @@ def test_scores_keep_every_bit_and_the_rest_is_small(tmp_path):
     assert not (tmp_path / "rates.parquet").exists()
 
 
+def test_only_the_rates_of_adadecay_are_kept(tmp_path):
+    table = two_arms(0.3, trials=2, epochs=5)
+    rates = pl.DataFrame({"trial": table["trial"], "epoch": table["epoch"]})
+    rates = rates.with_columns(layer=pl.lit("0.weight"), mean_theta=pl.lit(0.7))
+    write_kept(Evidence(table, rates=rates, name="mine"), tmp_path)
+    kept = pl.read_parquet(tmp_path / "rates.parquet")
+    ours = table.filter(pl.col("optimizer") == "adadecay")["trial"]
+    assert set(kept["trial"]) == set(ours)
+
+
 def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="--keep"):
         read_kept(tmp_path)
