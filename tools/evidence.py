@@ -1,10 +1,11 @@
 """Write the numbers and pictures of the pages from what is kept in the repository.
 
 In: kept studies (``results/NAME/``, as ``adadecay results STUDY --keep results/NAME``
-writes them) and measurements (``benchmarks/step.json``). Out: the text between
-``<!-- evidence:NAME -->`` and ``<!-- /evidence -->`` in README.md and docs/results.md,
-and docs/pictures/*.svg. No number is computed here: scores, intervals and verdicts are
-the lab's.
+writes them) and measurements (``benchmarks/step.json`` and ``benchmarks/train.json``,
+as ``adadecay bench step --json`` and ``adadecay bench train --json`` print them). Out:
+the text between ``<!-- evidence:NAME -->`` and ``<!-- /evidence -->`` in README.md and
+docs/results.md, and docs/pictures/*.svg. No number is computed here: scores, intervals
+and verdicts are the lab's.
 
     python tools/evidence.py              renew blocks and pictures
     python tools/evidence.py --check      exit status 1 when something has drifted
@@ -94,7 +95,7 @@ class Evidence:
         if block == "machine":
             return machine_text(self.studies)
         if block == "cost":
-            return cost_text(self.measurement("step"))
+            return cost_text(self.measurement("step"), self.measurement("train"))
         name, _, part = block.partition(":")
         if name not in self.studies:
             return "*Not run yet.*"

@@ -154,10 +154,27 @@ def machine_text(studies: Mapping[str, Analysis]) -> str:
     return f"Computed with {', '.join(told)}." if told else NOTHING
 
 
-def cost_text(measured: Mapping[str, Any] | None) -> str:
-    """Return what a step costs beside torch's own SGD, as ratios of medians."""
-    if measured is None:
-        return "*Not measured yet.*"
+def cost_text(
+    measured: Mapping[str, Any] | None, training: Mapping[str, Any] | None = None
+) -> str:
+    """Return what a step, and an epoch, cost beside torch's own SGD, as ratios."""
+    told = [_epoch_text(training)] if training is not None else []
+    if measured is not None:
+        told.insert(0, _step_text(measured))
+    return "\n\n".join(told) or "*Not measured yet.*"
+
+
+def _epoch_text(training: Mapping[str, Any]) -> str:
+    cost = training["epochs"]
+    ratio = cost["adadecay"] / cost["sgd"]
+    return (
+        f"Training NN-2 on MNIST, an epoch with AdaDecay takes {ratio:.2f} × the time "
+        f"of an epoch with SGD (`adadecay bench train`: processor time of one thread, "
+        f"medians of {cost['rounds']})."
+    )
+
+
+def _step_text(measured: Mapping[str, Any]) -> str:
     rows = []
     groups: dict[tuple[str, int], dict[str, Any]] = {}
     for cost in measured["steps"]:

@@ -41,8 +41,8 @@ def commands_in(block: Part) -> list[Part]:
             if not text.endswith("\\"):
                 break
             text = text[:-1] + more.strip()
-        # Two blanks, or a hash, and then words: a remark.
-        text = re.split(r"\s{2,}|\s#", text)[0]
+        # Two blanks, or a hash, and then words: a remark. A pipe leads elsewhere.
+        text = re.split(r"\s{2,}|\s[#>|]", text)[0]
         found.append(Part(block.page, block.line + number, text))
     return found
 

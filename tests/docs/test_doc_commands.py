@@ -58,8 +58,9 @@ def test_a_mention_may_leave_out_the_study_but_nothing_else():
 
 def test_a_remark_beside_a_command_is_no_part_of_it():
     text = 'x$   adadecay run a \\\n  --trials 3   # words\nrun "adadecay plan b"\n'
+    text += "make c > d\n"
     found = [each.text for each in commands_in(Part("page", 1, text))]
-    assert found == ["adadecay run a --trials 3", "adadecay plan b"]
+    assert found == ["adadecay run a --trials 3", "adadecay plan b", "make c"]
 
 
 @pytest.mark.parametrize("name", leaves())

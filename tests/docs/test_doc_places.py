@@ -19,8 +19,8 @@ PAGES = [*MAPS, "docs/kernel.md", "docs/distributed.md", "docs/integrations.md"]
 PAGES += ["docs/statistics.md", "docs/lab.md", "docs/data.md", "CONTRIBUTING.md"]
 FILE = re.compile(r"[\w./-]*\w\.(py|md|cpp|hpp|pyi|toml|lock|sh)")
 FOLDER = re.compile(r"[\w.-]+(/[\w.-]+)*/")
-# What a reader's own files are called on these pages.
-THEIRS = {"my_train.py"}
+# Names that stand for a reader's own.
+THEIRS = {"my_train.py", "results/NAME/"}
 
 
 @cache

@@ -13,7 +13,11 @@ from doc_pages import ROOT
 from evidence_text import command_of, cost_text
 from scipy import stats
 from simulated_study import alpha_settings, simulate, simulate_rates, two_arms
+from typer.testing import CliRunner
 
+from adadecay.benchmark import train
+from adadecay.benchmark.train import EpochCosts
+from adadecay.commands import app
 from adadecay.lab import Study
 from adadecay.lab.stats.evidence import Evidence
 from adadecay.lab.stats.kept import write_kept
@@ -219,6 +223,18 @@ def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
     if "only" in changes:
         [(kind, names)] = changes["only"].items()
         assert f"--only {kind}={','.join(names)}" in command
+
+
+def test_the_cost_of_an_epoch_is_told_as_the_command_prints_it(root, monkeypatch):
+    costs = EpochCosts(bare=1.0, sgd=2.0, adadecay=2.5, by_hand=9.0, rounds=7)
+    monkeypatch.setattr(train, "measure_epochs", lambda rounds: costs)
+    done = CliRunner().invoke(app, ["bench", "train", "--no-workers", "--json"])
+    (root / "benchmarks").mkdir()
+    (root / "benchmarks" / "train.json").write_text(done.output)
+    tool.renew(tool.Evidence(root))
+    text = block(root, "cost", "README.md")
+    assert "takes 1.25 × the time" in text
+    assert "medians of 7" in text
 
 
 def test_the_cost_of_a_step_is_told_as_ratios():

@@ -1,5 +1,7 @@
 """``adadecay bench …``: what things cost on this machine, as ratios of medians."""
 
+import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,11 +34,19 @@ def bench_batches(rounds: int = 5, batch_size: int = 128) -> None:
 
 
 @app.command("train")
-def bench_train(rounds: int = 7, workers: bool = True) -> None:
+def bench_train(
+    rounds: int = 7,
+    workers: bool = True,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
     """Measure the lab's epochs (NN-2, MNIST), and two workers against one."""
     from adadecay.benchmark.train import measure_epochs, measure_workers
 
     cost = measure_epochs(rounds)
+    if as_json:
+        two = asdict(measure_workers()) if workers else None
+        typer.echo(json.dumps({"epochs": asdict(cost), "workers": two}, indent=2))
+        return
     typer.echo(
         f"NN-2 on MNIST, one thread, processor time, medians of {cost.rounds}:\n"
         f"bare forward and backward   {cost.bare:.3f} s\n"
