@@ -1,9 +1,9 @@
 """Gradient → θ, the decay rate of every weight: the paper as one function.
 
 In: the gradients of a layer. Out: θ of the same shapes. No host synchronisation, no
-data-dependent branch, differentiable. The loop path, the wrapper, the diagnostics and
-the lab's controls all come here; the foreach path and the kernel restate the formula
-for speed and are tested against the same oracle (:mod:`adadecay.reference`).
+data-dependent branch, differentiable. The loop path, the picture and the lab's record
+of θ come here; the foreach path and the kernel restate the formula for speed and are
+tested against the same oracle (:mod:`adadecay.reference`).
 """
 
 from collections.abc import Sequence
