@@ -247,3 +247,21 @@ def test_param_groups():
     only, others = param_groups(model, 0.1, spare=(nn.Embedding, nn.Linear))
     assert "embed.weight" not in [name for name, _ in only["params"]]
     assert "embed.weight" in [name for name, _ in others["params"]]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_layer_with_a_bad_gradient_decays_as_in_sgd(bad):
+    """Its θ is 1 throughout, and longer layers beside it are described as ever."""
+    torch.manual_seed(4)
+    params = [torch.nn.Parameter(torch.randn(size)) for size in (5, 40)]
+    for param in params:
+        param.grad = torch.randn_like(param)
+    optimizer = AdaDecay(params, lr=0.1, weight_decay=0.5)
+    _, before = measure(optimizer)
+    params[0].grad[2] = bad
+    broken, beside = measure(optimizer)
+    assert broken.mean == 1
+    assert broken.quantiles == (1,) * len(QUANTILES)
+    assert broken.effective_decay == pytest.approx(0.5)
+    assert beside == before
+    assert beside.mean != 1

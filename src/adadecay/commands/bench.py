@@ -82,6 +82,19 @@ def bench_scale() -> None:
     )
 
 
+@app.command("look")
+def bench_look(rounds: int = 40) -> None:
+    """Measure what looking at θ every 50 steps adds to a training step."""
+    from adadecay.benchmark.look import EVERY, measure_looks
+
+    for cost in measure_looks(rounds):
+        typer.echo(
+            f"{cost.network}: a look {1e3 * cost.look:.3f} ms, a training step "
+            f"{1e3 * cost.step:.3f} ms; every {EVERY} steps it adds {cost.share:.2%} "
+            f"(medians of {cost.rounds})"
+        )
+
+
 @app.command("step")
 def bench_step(
     shape: Annotated[

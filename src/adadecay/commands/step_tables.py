@@ -19,7 +19,8 @@ from adadecay.benchmark.step import (
 
 __all__ = ["print_steps"]
 
-COLUMNS = {"ms": 10, "ns/param": 10, "B/param": 9, "bandwidth": 11, "÷ SGD fused": 13}
+COLUMNS = {"ms": 10, "ns/param": 10, "B/param": 9, "bandwidth": 11}
+COLUMNS |= {"÷ SGD fused": 13, "n": 5}
 HEADING = " " * 28 + "".join(f"{name:>{width}}" for name, width in COLUMNS.items())
 
 
@@ -62,15 +63,14 @@ def _table(costs: list[StepCost]) -> str:
     first = costs[0]
     lines = [
         f"\n{first.shape}: {first.parameters:,} parameters in {first.tensors} tensors, "
-        f"{first.threads} thread{'s' if first.threads > 1 else ''}, "
-        f"medians of {first.rounds}",
+        f"{first.threads} thread{'s' if first.threads > 1 else ''}, medians of n",
         HEADING,
     ]
     for cost in costs:
         lines.append(
             f"{cost.contender:28}{cost.milliseconds:>10.4g}"
             f"{cost.nanoseconds_per_parameter:>10.3f}{cost.bytes_per_parameter:>9}"
-            f"{cost.bandwidth_share:>11.0%}{cost.ratio:>13.2f}"
+            f"{cost.bandwidth_share:>11.0%}{cost.ratio:>13.2f}{cost.rounds:>5}"
         )
     return "\n".join(lines)
 
