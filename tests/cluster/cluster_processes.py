@@ -14,6 +14,19 @@ def family(pid):
     return []
 
 
+def started_since(before):
+    """What this process has started since then, and may end.
+
+    Python's own tracker of shared memory is no Ray: the next test needs it.
+    """
+    found = []
+    for process in alive(set(family(os.getpid())) - set(before)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "resource_tracker" not in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
 def alive(processes):
     found = []
     for process in processes:
@@ -36,11 +49,11 @@ def running_trials(pids):
 def patiently(start, attempts=3):
     """Start something of Ray's, which gives a node 30 s and a busy machine may not."""
     for attempt in range(attempts):
-        before = set(family(os.getpid()))
+        before = family(os.getpid())
         try:
             return start()
         except Exception as error:
-            for process in alive(set(family(os.getpid())) - before):
+            for process in started_since(before):
                 process.kill()
             if "timed out during startup" not in str(error) or attempt + 1 == attempts:
                 raise

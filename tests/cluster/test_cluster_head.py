@@ -79,7 +79,9 @@ def test_a_lost_head_ends_the_run_and_the_command_goes_on_later(head, tmp_path):
         text=True,
     )
     done = lambda: [p.parent.name for p in folder.glob("trials/*/*/done.json")]  # noqa: E731
-    assert wait_for(lambda: done() or driver.poll() is not None)
+    begun = lambda: [p.parent.name for p in folder.glob("trials/*/*/checkpoint")]  # noqa: E731
+    under_way = lambda: done() and set(begun()) - set(done())  # noqa: E731
+    assert wait_for(lambda: under_way() or driver.poll() is not None)
     server.send_signal(signal.SIGKILL)
     _, told = driver.communicate(timeout=240)
     assert driver.returncode == 1, told

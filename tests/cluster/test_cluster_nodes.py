@@ -5,7 +5,13 @@ import os
 import signal
 
 import pytest
-from cluster_processes import alive, family, patiently, raylet_of, running_trials
+from cluster_processes import (
+    family,
+    patiently,
+    raylet_of,
+    running_trials,
+    started_since,
+)
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.engines import EpochDone, Finished, Lost, Settings, Started
@@ -27,15 +33,15 @@ def cluster(one_ray):
     """A head, where the driver runs, and four nodes with one CPU each."""
     from ray.cluster_utils import Cluster
 
+    before = family(os.getpid())
     made = patiently(lambda: Cluster(True, head_node_args={**NODE, "num_cpus": 0}))
     for _ in range(4):
         patiently(lambda: made.add_node(num_cpus=1, wait=False, **NODE))
     made.wait_for_nodes(timeout=PATIENCE)
-    started = family(os.getpid())
     yield made
     with contextlib.suppress(Exception):  # the head may be gone already
         made.shutdown()
-    for process in alive(started):
+    for process in started_since(before):
         process.kill()
 
 
@@ -88,7 +94,10 @@ def test_a_study_survives_its_cluster(cluster, tmp_path):
     assert (len(havoc.hit), havoc.removed) == (3, True)
     lost = [event.reason for event in havoc.events if isinstance(event, Lost)]
     assert len([reason for reason in lost if "worker died" in reason]) == 2
-    assert [HOST in reason for reason in lost if "node" in reason] == [True]
+    # Ray may send the trial to the dead node once more before it has noticed.
+    by_node = [reason for reason in lost if "node" in reason]
+    assert 1 <= len(by_node) <= 2, lost
+    assert all(HOST in reason for reason in by_node)
     assert (outcome.done, outcome.left, outcome.failed) == (10, 0, {})
     finished = set()
     for event in havoc.events:
@@ -97,7 +106,9 @@ def test_a_study_survives_its_cluster(cluster, tmp_path):
         else:
             assert event.trial not in finished, "what was finished ran again"
     went_on = [e for e in havoc.events if isinstance(e, Started) and e.epoch > 0]
-    assert len(went_on) == 3, "what was lost goes on from its checkpoint"
+    assert {event.trial for event in went_on} == set(havoc.hit), (
+        "what was lost goes on from its checkpoint"
+    )
     calm = _study(tmp_path / "calm")
     run(calm, workers=0)
     assert numbers(study) == numbers(calm)

@@ -49,7 +49,9 @@ def test_the_same_numbers_as_on_the_local_engine(one_ray, tmp_path):
             running.remove(event.trial)
 
     outcome = run(ours, workers=2, engine="ray", checkpoint_seconds=0, watch=watch)
-    assert most == 2, "as many at a time as there are workers, and no more"
+    # The first worker may be through with all before the second has started; that two
+    # do run side by side is seen below, where trials take longer.
+    assert most in (1, 2), "no more at a time than there are workers"
     assert (outcome.done, outcome.left, outcome.failed) == (len(names), 0, {})
     assert numbers(ours) == numbers(local)
     assert len({str(rows) for rows in numbers(ours).values()}) == len(names)

@@ -52,7 +52,7 @@ def _invoke(*arguments):
 def test_run_status_plan_and_results(file, tmp_path):
     plan = _invoke("plan", file)
     assert plan.exit_code == 0
-    assert "1 cells, 4 trials: 0 done, 4 left." in plan.output
+    assert "1 cell, 4 trials: 0 done, 4 left." in plan.output
     assert "Time left: not known" in plan.output
     ran = _invoke("run", file, "--workers", 0)
     assert ran.exit_code == 0, ran.output
