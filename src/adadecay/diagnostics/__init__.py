@@ -5,7 +5,8 @@ writers (``JsonLines``, ``TensorBoard``); ``picture`` draws the θ of one layer.
 callbacks for trainers are in :mod:`adadecay.integrations`.
 """
 
-from adadecay.diagnostics.measure import QUANTILES, LayerRates, measure
+from adadecay.diagnostics.description import QUANTILES, LayerRates
+from adadecay.diagnostics.measure import measure
 from adadecay.diagnostics.monitor import Monitor
 from adadecay.diagnostics.picture import picture
 from adadecay.diagnostics.writers import JsonLines, TensorBoard, Writer

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from adadecay.diagnostics.measure import QUANTILES, LayerRates
+from adadecay.diagnostics.description import QUANTILES, LayerRates
 
 Writer = Callable[[int, Sequence[LayerRates]], None]
 """What takes measurements: a function of the step's number and the layers' rates."""
