@@ -31,7 +31,7 @@ from adadecay.lab.stats.analysis import Analysis, analyse
 from adadecay.lab.stats.kept import is_kept, read_kept
 
 HERE = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/kernel.md")
 BLOCK = re.compile(
     r"(<!-- evidence:(\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL | re.MULTILINE
 )

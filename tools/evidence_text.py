@@ -181,7 +181,11 @@ def _step_text(measured: Mapping[str, Any]) -> str:
         groups.setdefault((cost["shape"], cost["threads"]), {})[cost["contender"]] = (
             cost
         )
-    for (shape, threads), costs in groups.items():
+    shapes = list(dict.fromkeys(shape for shape, _ in groups))
+    for shape, threads in sorted(
+        groups, key=lambda key: (shapes.index(key[0]), key[1])
+    ):
+        costs = groups[shape, threads]
         first = next(iter(costs.values()))
         rows.append(
             [
@@ -189,16 +193,18 @@ def _step_text(measured: Mapping[str, Any]) -> str:
                 str(threads),
                 _ratio(costs, "AdaDecay fused", "SGD fused"),
                 _ratio(costs, "AdaDecay fused, unit_mean", "SGD fused"),
-                _ratio(costs, "AdaDecay foreach", "SGD foreach"),
+                _ratio(costs, "SGD foreach", "SGD fused"),
+                _ratio(costs, "AdaDecay loop", "SGD fused"),
             ]
         )
-    columns = ["Network", "Threads", "AdaDecay ÷ SGD, both fused"]
-    columns += ["with `unit_mean`", "AdaDecay ÷ SGD, both foreach"]
+    columns = ["Network", "Threads", "AdaDecay", "with `unit_mean`"]
+    columns += ["SGD, foreach", "AdaDecay, plain loop"]
     told = table(columns, rows, right=set(columns[1:]))
     version = re.match(r"[\d.]+", str(measured["torch"]))
     return (
-        f"{told}\n\n`adadecay bench step` with torch {version[0] if version else '?'}, "
-        f"kernel form {measured['kernel']}: medians, all contenders in one process."
+        f"{told}\n\nTime of a step, in units of `torch.optim.SGD(fused=True)` with as "
+        f"many threads (`adadecay bench step`, torch {version[0] if version else '?'}, "
+        f"kernel form {measured['kernel']}: medians, all in turns in one process)."
     )
 
 
