@@ -63,7 +63,6 @@ def test_every_network_goes_on_exactly_where_it_was(tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
-def test_a_hundred_kills_change_no_number(tmp_path, optimizer, seed):
-    _compare(tmp_path, [optimizer], kills=100, seed=seed)
+def test_a_hundred_kills_change_no_number(tmp_path, optimizer):
+    _compare(tmp_path, [optimizer], kills=100, seed=0)

@@ -123,7 +123,7 @@ class _Meter:
     def __init__(self, engine: TimedEngine) -> None:
         self.engine = engine
         self.begun: float | None = None
-        self.seconds = self.busy = self.cpu = self.megabytes = 0.0
+        self.seconds = self.busy = self.cpu = self.megabytes = self.own = 0.0
         self.checkpoints = 0
         self._count = 0
 
@@ -140,13 +140,15 @@ class _Meter:
         if saved or self._count % 500 == 1:
             self.cpu = time.process_time() - self._cpu
             self.megabytes = max(self.megabytes, _resident())
+            self.own = max(self.own, _resident(shared=False))
 
 
-def _resident() -> float:
+def _resident(*, shared: bool = True) -> float:
     """Return the megabytes of this process now, or at most where that is not told."""
     with contextlib.suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 1e6
+        _, pages, common, *_ = Path("/proc/self/statm").read_text().split()
+        own = int(pages) - (0 if shared else int(common))
+        return own * resource.getpagesize() / 1e6
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (1e6 if sys.platform == "darwin" else 1e3)  # bytes there, kB here
 
@@ -162,8 +164,8 @@ class CheckpointCost:
         size: bytes of one.
         seconds: from the first to the last.
         busy: those in which the driver did not wait.
-        megabytes: the most resident memory of the driver that was seen, with what it
-            maps of Ray's store.
+        megabytes: the most memory of the driver's own that was seen, without what it
+            shares: Ray's store, from which it reads the checkpoints, and files.
     """
 
     workers: int
@@ -206,7 +208,7 @@ def measure_checkpoints(
         size=megabytes * 1e6,
         seconds=meter.seconds,
         busy=meter.busy,
-        megabytes=meter.megabytes,
+        megabytes=meter.own,
     )
 
 

@@ -61,8 +61,8 @@ def _print_checkpoints(saved: CheckpointCost, say: Callable[[str], None]) -> Non
         f"Checkpoints of {saved.size / 1e6:.0f} MB from {saved.workers} workers on "
         f"{saved.nodes} nodes: {saved.checkpoints} in {saved.seconds:.1f} s, "
         f"{saved.rate / 1e6:.0f} MB/s, driver busy {saved.busy / saved.seconds:.0%}, "
-        f"at most {saved.megabytes:.0f} MB: serves {saved.serves():.0f} workers at one "
-        f"checkpoint a minute"
+        f"at most {saved.megabytes:.0f} MB of its own: serves {saved.serves():.0f} "
+        f"workers at one checkpoint a minute"
     )
 
 
