@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from adadecay.lab.files import trial_folder
@@ -89,7 +90,10 @@ def attempt(study, moment, rng):
                 store.os = DeadlyOs(moment, countdown)
             outcome = run(study, workers=0, checkpoint_seconds=0, progress=False)
             status = 0 if not outcome.left else 2
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     _, ended = os.waitpid(child, 0)
     if os.WIFSIGNALED(ended):
