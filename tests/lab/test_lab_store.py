@@ -140,6 +140,24 @@ def test_two_stores_on_one_folder(tmp_path):
         pass  # free again
 
 
+def test_a_lock_that_outlives_its_run_for_a_moment(tmp_path):
+    """As when a run is killed just while it starts another program."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time\nfrom filelock import FileLock\n"
+            "with FileLock(sys.argv[1]):\n    print(flush=True)\n    time.sleep(0.5)\n",
+            tmp_path / ".lock",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    holder.stdout.readline()
+    with Store(tmp_path) as opened:
+        assert opened.root == tmp_path
+    holder.communicate()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("file", ["epochs.jsonl", "checkpoint.new", "done.json.new"])
 def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, file, monkeypatch):

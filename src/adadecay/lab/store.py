@@ -56,6 +56,9 @@ def _explained(path: Path) -> Iterator[None]:
         raise StoreError(f"Results at {path}: {text}.", status=status) from error
 
 
+LOCK_SECONDS = 2.0  # how long a folder that is in use is asked for
+
+
 class Store:
     """Writes the results of trials, one process at a time.
 
@@ -97,11 +100,12 @@ class Store:
             self._lock.release()
 
     def _take_lock(self) -> None:
-        # The operating system frees it when the process ends, however it ends.
+        # The operating system frees it when the process ends, however it ends; but a
+        # process that the killed one was just starting holds it for a moment longer.
         self._lock = FileLock(self.root / ".lock")
         owner = self.root / ".owner.json"
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=LOCK_SECONDS)
         except Timeout:
             who = read_json(owner) or {}
             raise StoreError(
