@@ -10,19 +10,22 @@ from adadecay.lab.datasets.cache import file_of
 from adadecay.lab.registry import Entry, Registry
 
 ARRAYS = random_arrays()
+CATALOG = catalog.CATALOG
 
 
 @pytest.fixture
 def run(cache, monkeypatch):
     """The command with one more dataset, small and served on loopback."""
-    from adadecay.commands import data
+    from adadecay.lab import datasets
 
     def call(*words, url="http://127.0.0.1:9/"):
         item = idx_item(url)
         facts = {"train": 40, "test": 10, "bytes": item.size}
         entry = Entry("tiny", "nowhere:at_all", facts=facts)
-        monkeypatch.setattr(data, "CATALOG", {**catalog.CATALOG, "tiny": item})
-        monkeypatch.setattr(data, "DATASETS", Registry("dataset", [*DATASETS, entry]))
+        known = {**CATALOG, "tiny": item}
+        monkeypatch.setattr(catalog, "CATALOG", known)
+        known = Registry("dataset", [*DATASETS, entry])
+        monkeypatch.setattr(datasets, "DATASETS", known)
         return CliRunner().invoke(app, list(words))
 
     return call

@@ -155,6 +155,8 @@ def test_what_needs_no_torch_does_not_import_it(tmp_path, command):
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
         "heavy = {'torch', 'polars', 'altair', 'scipy', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+        "helping = '--help' in sys.argv\n"
+        "assert not (helping and 'numpy' in sys.modules), 'help without NumPy'\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *command],

@@ -2,23 +2,14 @@
 
 Flows in: names and options. Flows out: lines on standard output; what goes on while
 fetching is told on standard error. Exit status: 0 done, 1 a dataset could not be had or
-is damaged, 2 the input is wrong.
+is damaged, 2 the input is wrong. The datasets' modules, which bring NumPy, are imported
+by the commands alone: `adadecay --help` does without.
 """
 
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-
-from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
-from adadecay.lab.datasets.cache import (
-    VARIABLE,
-    cache_folder,
-    file_of,
-    open_arrays,
-    verify,
-)
-from adadecay.lab.datasets.catalog import CATALOG
 
 __all__ = ["app"]
 
@@ -33,6 +24,8 @@ def _stop(message: object, status: int) -> NoReturn:
 
 
 def _known(names: list[str]) -> list[str]:
+    from adadecay.lab.datasets import DATASETS
+
     for name in names:
         try:
             own = DATASETS.get(name).own
@@ -48,6 +41,9 @@ def _known(names: list[str]) -> list[str]:
 @app.command("list")
 def list_datasets() -> None:
     """List every dataset with its size, its state and its place."""
+    from adadecay.lab.datasets import DATASETS
+    from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of
+
     folder = cache_folder()
     for entry in DATASETS:
         path = file_of(entry.name, folder)
@@ -59,6 +55,10 @@ def list_datasets() -> None:
 
 
 def _state(name: str, path: Path) -> str:
+    from adadecay.lab.datasets import BadDataError
+    from adadecay.lab.datasets.cache import open_arrays
+    from adadecay.lab.datasets.catalog import CATALOG
+
     if name not in CATALOG:
         return "embedded  in scikit-learn"
     try:
@@ -87,6 +87,8 @@ def fetch(
     ] = False,
 ) -> None:
     """Bring datasets into the cache, checked against their SHA-256."""
+    from adadecay.lab.datasets import DatasetError
+    from adadecay.lab.datasets.catalog import CATALOG
     from adadecay.lab.datasets.fetch import Wanted, obtain
 
     chosen = _known(names)
@@ -114,6 +116,9 @@ def verify_datasets(
     ] = None,
 ) -> None:
     """Read every byte of the cached datasets and compare their SHA-256."""
+    from adadecay.lab.datasets.cache import cache_folder, file_of
+    from adadecay.lab.datasets.catalog import CATALOG
+
     folder = cache_folder()
     cached = [name for name in CATALOG if file_of(name, folder).exists()]
     wrong = [name for name in _known(names or [*cached, "digits"]) if not _sound(name)]
@@ -123,6 +128,10 @@ def verify_datasets(
 
 def _sound(name: str) -> bool:
     """Whether ``name`` is what it should be; a damaged file is removed."""
+    from adadecay.lab.datasets import DATASETS, BadDataError
+    from adadecay.lab.datasets.cache import cache_folder, file_of, verify
+    from adadecay.lab.datasets.catalog import CATALOG
+
     path = file_of(name, cache_folder())
     try:
         if name in CATALOG:
