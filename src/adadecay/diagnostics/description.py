@@ -22,6 +22,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 EASY = (torch.float32, torch.float64)  # types that NumPy has, too
 LEVELS = np.array(QUANTILES)
 Numbers = NDArray[np.float64]
+Whole = NDArray[np.int64]
 Known = tuple[float, float, float | None]  # mean and deviation of |g|, average of θ
 
 
@@ -58,58 +59,78 @@ class Sample(NamedTuple):
 
 
 def describe(found: Sequence[Sample]) -> list[LayerRates]:
-    """Describe the θ of each sample."""
-    grads = _to_host([sample.grads for sample in found])
-    weights = _to_host([sample.weights for sample in found])
-    rows = zip(found, grads, weights, _statistics(found), strict=True)
-    return [_describe(*row) for row in rows]
+    """Describe the θ of each sample, all of them in one array, piece after piece."""
+    filled = [sample for sample in found if sample.grads.numel()]
+    rows = iter(_describe(filled)) if filled else iter(())
+    return [
+        next(rows) if sample.grads.numel() else _nothing(sample) for sample in found
+    ]
 
 
-def _describe(
-    sample: Sample,
-    magnitudes: Numbers,
-    weights: Numbers,
-    statistics: Known,
-) -> LayerRates:
-    theta = _rates(magnitudes, sample, *statistics)
-    if not len(theta):
-        nothing = float("nan")
-        holes = (nothing,) * len(QUANTILES)
-        return LayerRates(sample.name, sample.size, nothing, holes, nothing)
-    mean = float(theta.sum()) / len(theta)
-    total = float(weights @ weights)
-    shrink = float(theta @ np.square(weights)) / total if total > 0 else mean
-    decay = float(sample.weight_decay) * shrink
-    return LayerRates(sample.name, sample.size, mean, _quantiles(theta), decay)
+def _nothing(sample: Sample) -> LayerRates:
+    hole = float("nan")
+    return LayerRates(sample.name, 0, hole, (hole,) * len(QUANTILES), hole)
+
+
+def _describe(found: list[Sample]) -> list[LayerRates]:
+    counts = np.array([sample.grads.numel() for sample in found])
+    starts = np.cumsum(counts) - counts
+    theta = _rates(_to_host([s.grads for s in found]), found, starts, counts)
+    power = np.square(_to_host([s.weights for s in found]))
+    mean = np.add.reduceat(theta, starts) / counts
+    total = np.add.reduceat(power, starts)
+    shrunk = np.add.reduceat(theta * power, starts)
+    shrink = np.divide(shrunk, total, out=mean.copy(), where=total > 0)
+    quantiles = _quantiles(theta, starts, counts).tolist()
+    numbers = zip(found, mean.tolist(), shrink.tolist(), quantiles, strict=True)
+    return [
+        LayerRates(s.name, s.size, m, tuple(q), float(s.weight_decay) * rate)
+        for s, m, rate, q in numbers
+    ]
 
 
 def _rates(
-    magnitudes: Numbers,
-    sample: Sample,
-    mean: float,
-    deviation: float,
-    average: float | None,
+    magnitudes: Numbers, found: list[Sample], starts: Whole, counts: Whole
 ) -> Numbers:
-    """Give θ of a sample, from the statistics of its layer (Eq. 10 and 12)."""
-    if not deviation > 0:
-        return np.ones_like(magnitudes)
-    with np.errstate(over="ignore"):  # exp of much is Inf, and θ then 0, as it should
-        theta: Numbers = 2 / (
-            1 + np.exp((mean - magnitudes) * (sample.alpha / deviation))
+    """Give θ of each piece, from the statistics of its layer (Eq. 10 and 12)."""
+    statistics = _statistics(found)
+    mean = np.array([row[0] for row in statistics])
+    deviation = np.array([row[1] for row in statistics])
+    alpha = np.array([sample.alpha for sample in found])
+    regular = deviation > 0
+    slope = np.divide(alpha, deviation, out=np.zeros_like(alpha), where=regular)
+    # exp of much is Inf, and θ then 0, as it should be; 0 times Inf is mended below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        theta: Numbers = (np.repeat(mean, counts) - magnitudes) * np.repeat(
+            slope, counts
         )
-    if sample.unit_mean:
-        theta /= theta.mean() if average is None else average
+        np.exp(theta, out=theta)
+    theta += 1
+    np.divide(2, theta, out=theta)
+    for row, sample in enumerate(found):
+        piece = theta[starts[row] : starts[row] + counts[row]]
+        if not regular[row]:
+            piece[:] = 1
+        if sample.unit_mean:
+            average = statistics[row][2]
+            piece /= piece.mean() if average is None else average
     return theta
 
 
-def _quantiles(values: Numbers) -> tuple[float, ...]:
-    """Give the quantiles, between neighbours by straight lines."""
-    values.sort()
-    place = LEVELS * (len(values) - 1)
+def _quantiles(values: Numbers, starts: Whole, counts: Whole) -> Numbers:
+    """Give the quantiles of each piece, between neighbours by straight lines.
+
+    The pieces are left sorted.
+    """
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        values[start : start + count].sort()
+    last = (counts - 1)[:, None]
+    place = LEVELS * last
     low = place.astype(np.intp)
-    below = values[low]
-    above = values[np.minimum(low + 1, len(values) - 1)]
-    return tuple((below + (place - low) * (above - below)).tolist())
+    below = values[starts[:, None] + low]
+    above = values[starts[:, None] + np.minimum(low + 1, last)]
+    between: Numbers = below + (place - low) * (above - below)
+    return between
 
 
 def _statistics(found: Sequence[Sample]) -> list[Known]:
@@ -133,13 +154,14 @@ def _statistics(found: Sequence[Sample]) -> list[Known]:
     return rows
 
 
-def _to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
-    """Give the absolute values of each tensor in double."""
+def _to_host(tensors: Sequence[Tensor]) -> Numbers:
+    """Give the absolute values of all tensors in double, one after the other."""
     if all(tensor.dtype in EASY and tensor.is_cpu for tensor in tensors):
-        plain = [tensor.numpy().astype(np.float64) for tensor in tensors]
-        return [np.abs(numbers, out=numbers) for numbers in plain]
+        whole: Numbers = np.concatenate(
+            [tensor.numpy() for tensor in tensors], dtype=np.float64
+        )
+        return np.abs(whole, out=whole)
     wide = accumulation_dtype(tensors[0].device)
     pieces = [tensor.abs().to(tensors[0].device, wide) for tensor in tensors]
-    whole = torch.cat(pieces).cpu().double().numpy()
-    ends = np.cumsum([len(piece) for piece in pieces])[:-1]
-    return np.split(whole, ends)
+    host: Numbers = torch.cat(pieces).cpu().double().numpy()
+    return host
