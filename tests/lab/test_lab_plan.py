@@ -1,14 +1,16 @@
 """A trial is named by all that defines it, and by nothing else."""
 
+import linecache
 import subprocess
 import sys
 from collections import Counter
+from types import ModuleType
 
 import pytest
 
 from adadecay.lab.plan import make_plan
 from adadecay.lab.seeds import derive, reseed, trial_seed
-from adadecay.lab.sources import name_of, source_digest
+from adadecay.lab.sources import LIVE, name_of, source_digest
 from adadecay.lab.spec_file import built_in_names, make_spec, read_spec
 
 BASE = {
@@ -139,6 +141,17 @@ def test_deep_and_shallow_networks_get_their_own_settings():
     assert gamma == {"nn-2": 1e-4, "resnet-18": 0.03}
 
 
+def test_a_cells_own_numbers_come_before_the_studys():
+    own = {"epochs": 7, "batch_size": 32, "trials": 1}
+    cells = [{"dataset": "digits", "network": "nn-3", **own}, *BASE["cells"]]
+    plan = make_plan(make_spec({**BASE, "cells": cells}))
+    found = {
+        (t.cell.network, t.definition["epochs"], t.definition["batch_size"], t.number)
+        for t in plan.trials
+    }
+    assert found == {("nn-3", 7, 32, 0), ("nn-2", 3, 128, 0), ("nn-2", 3, 128, 1)}
+
+
 def test_no_label_stands_for_two_things():
     for name in built_in_names():
         plan = make_plan(read_spec(name))
@@ -221,6 +234,22 @@ def test_packages_and_relative_imports_count(tmp_path, monkeypatch):
         (package / file).write_text("x = y = 2\n")
         seen.add(source_digest("their_package.net:make"))
     assert len(seen) == 4
+
+
+def test_a_notebooks_cell_that_is_edited_is_another_trial(monkeypatch):
+    """A cell has no file; its text is where IPython puts it, in linecache."""
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    monkeypatch.delitem(sys.modules, LIVE, raising=False)
+    seen = set()
+    for body in ("1", "2"):
+        text, cell = f"def train():\n    return {body}\n", f"<cell {body}>"
+        lines = text.splitlines(keepends=True)
+        monkeypatch.setitem(linecache.cache, cell, (len(text), None, lines, cell))
+        scope = {"__name__": "__main__"}
+        exec(compile(text, cell, "exec"), scope)
+        assert name_of(scope["train"]) == f"{LIVE}:train"
+        seen.add(source_digest(f"{LIVE}:train"))
+    assert len(seen) == 2
 
 
 def test_functions_are_named_by_where_they_stand():

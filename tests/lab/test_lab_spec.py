@@ -70,6 +70,10 @@ def test_a_file_becomes_a_study(file):
         ('title = "A study"', "baseline = 'adam'", ["baseline 'adam' is none of"]),
         ('title = "A study"', "loss = 'mine'", [":1: loss:", "package.module:func"]),
         ('title = "A study"', "name = '../x'", [":1: name:", "letters, digits"]),
+        ('title = "A study"', "name = 'a/../x'", [":1: name:", "letters, digits"]),
+        ('title = "A study"', "name = 'x..y'", [":1: name:", "letters, digits"]),
+        ('title = "A study"', "name = 'x y'", [":1: name:", "letters, digits"]),
+        ('title = "A study"', "name = 'x[../y]'", [":1: name:", "letters, digits"]),
         ('name = "sgd"', 'name = "sgd"\nlr = -1.0', ["optimizers[0].lr", "above 0"]),
         ('name = "sgd"', 'name = "my:opt"', ["optimizers[0]", "needs lr"]),
         ("[[cells]]", "[cells]", ["cells:", "list of tables: write [["]),
@@ -148,6 +152,16 @@ def test_a_variant_says_what_was_changed():
     again = vary(changed, seed=1)
     assert again.name.endswith("width=0.25,seed=1]")
     assert not {t.id for t in make_plan(again).trials} & {t.id for t in plan.trials}
+
+
+def test_two_variants_never_share_a_name():
+    """A label may hold what a file's name may not: what was lost still counts."""
+    spec = read_spec("quickstart")
+    labels = ["sgd, λ", "sgd, μ"]
+    twins = [{"name": "sgd", "label": label} for label in labels]
+    both = make_spec({**spec.model_dump(exclude_unset=True), "optimizers": twins})
+    one, other = (vary(both, only={"optimizer": [label]}).name for label in labels)
+    assert one != other
 
 
 def test_nothing_changed_is_the_study_itself():

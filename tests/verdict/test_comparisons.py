@@ -7,15 +7,10 @@ import pytest
 from scipy import stats
 from simulated_study import Setting, comparison_settings, simulate, two_arms
 
-from adadecay.lab.stats.across import (
-    interquartile_mean,
-    performance_profile,
-    standings,
-)
 from adadecay.lab.stats.comparisons import compare_family
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import find_arms, trial_scores
-from adadecay.lab.stats.significance import sign_flip
+from adadecay.lab.stats.significance import sign_flip, smallest_difference
 from adadecay.lab.stats.verdicts import Effect
 
 SGD = Setting()
@@ -73,6 +68,9 @@ def test_smaller_can_be_better():
     ]
     (unpaired,) = compare_family([tuple(reversed(apart))])
     assert unpaired.effect is Effect.HURTS
+    sgd, ours = (stats.trim_mean(arm.scores, 0.1) for arm in apart)
+    assert unpaired.difference == pytest.approx(sgd - ours)
+    assert unpaired.interval.holds(unpaired.difference)
 
 
 def test_unequal_numbers_of_trials_compare_the_common_ones():
@@ -130,6 +128,9 @@ def test_a_family_widens_the_intervals_and_keeps_the_order():
         assert adjusted.low <= alone.low
         assert adjusted.high >= alone.high
         assert comparison.p_holm >= comparison.p_value
+        gaps = comparison.ours.scores - comparison.other.scores
+        expected = smallest_difference(gaps, level=adjusted.level)
+        assert comparison.smallest == pytest.approx(expected)
     assert max(c.interval.level for c in found) == pytest.approx(1 - 0.05 / 10)
 
 
@@ -139,45 +140,3 @@ def test_the_same_comparison_gives_the_same_numbers():
     assert first.interval == again.interval
     assert first.interval.method == "BCa"
     assert first.p_value == again.p_value
-
-
-def test_interquartile_mean_is_the_mean_of_the_middle_half():
-    values = np.random.default_rng(0).normal(size=40)
-    assert interquartile_mean(values) == pytest.approx(np.sort(values)[10:30].mean())
-
-
-def test_a_profile_is_the_share_above_each_threshold():
-    values = np.random.default_rng(0).integers(0, 5, size=30).astype(float)
-    thresholds = np.array([-1.0, 0.0, 1.5, 2.0, 9.0])
-    expected = [np.mean(values > t) for t in thresholds]
-    assert performance_profile(values, thresholds) == pytest.approx(expected)
-
-
-def test_standings_put_cells_of_any_scale_on_one():
-    cells = [
-        Setting(dataset="a", level=10.0),
-        Setting(dataset="b", level=1000.0),
-    ]
-    settings = [s for c in cells for s in (c, replace(c, optimizer="x"))]
-    arms = arms_of(simulate(settings, trials=8))
-    arms = [
-        replace(arm, scores=arm.scores * (1 if arm.dataset == "a" else 50))
-        for arm in arms
-    ]
-    baselines = {
-        arm.key: other
-        for arm in arms
-        for other in arms
-        if other.optimizer == "sgd" and other.cell == arm.cell
-    }
-    found = {each.optimizer: each for each in standings(arms, baselines)}
-    assert found["sgd"].cells == 2
-    assert found["sgd"].trials == 16
-    assert found["sgd"].interval.holds(0)
-    expected = []
-    for arm in arms:
-        base = baselines[arm.key]
-        gap = arm.scores - stats.trim_mean(base.scores, 0.1)
-        if arm.optimizer == "x":
-            expected.extend(gap / base.scores.std(ddof=1))
-    assert found["x"].mean == pytest.approx(interquartile_mean(expected))

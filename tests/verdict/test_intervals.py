@@ -59,11 +59,16 @@ def test_without_trimming_it_is_students(count):
     assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
 
 
-def bca_by_the_book(values: np.ndarray, level: float, seed: int) -> tuple[float, float]:
-    """Efron's BCa for the trimmed mean, written out."""
+def resampled(values: np.ndarray, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     drawn = values[rng.integers(0, len(values), (40_000, len(values)))]
-    means = stats.trim_mean(drawn, 0.1, axis=1)
+    return stats.trim_mean(drawn, 0.1, axis=1)
+
+
+def bca_by_the_book(
+    values: np.ndarray, level: float, means: np.ndarray
+) -> tuple[float, float]:
+    """Efron's BCa for the trimmed mean, written out."""
     estimate = stats.trim_mean(values, 0.1)
     bias = stats.norm.ppf(np.mean(means < estimate))
     left_out = np.array(
@@ -83,7 +88,7 @@ def bca_by_the_book(values: np.ndarray, level: float, seed: int) -> tuple[float,
 def test_from_thirty_pairs_it_is_bca_taken_out_to_t(count, skew):
     values = sample(count, skew=skew)
     found = paired_intervals(values, seed=3)(0.95)
-    low, high = bca_by_the_book(values, 0.95, seed=4)
+    low, high = bca_by_the_book(values, 0.95, resampled(values, seed=4))
     reached = trimmed_t(values)
     near = 0.06 * (high - low)  # the bootstrap's own noise at 9,999 resamples
     assert found.method == "BCa"
@@ -93,13 +98,15 @@ def test_from_thirty_pairs_it_is_bca_taken_out_to_t(count, skew):
     assert found.high >= reached.high
 
 
-def test_bca_alone_is_the_books_and_moves_with_the_skew():
-    """The book's BCa and ours agree before the t is joined in."""
-    values = sample(50, skew=True)
+def test_bca_alone_is_the_books_and_not_the_percentiles():
+    """The book's BCa and ours agree on the same resamples, before t is joined in."""
+    values = np.exp(1.5 * np.random.default_rng(0).normal(size=30))  # very skew
     drawn = intervals._bootstrap(values, 0.1, 5)
-    found = intervals._bca(values, 0.1, 0.95, drawn)
-    assert found == pytest.approx(bca_by_the_book(values, 0.95, 6), abs=0.02)
-    assert found[0] > trimmed_t(values).low + 0.01
+    means = drawn.bootstrap_distribution
+    found = intervals._bca(values, 0.1, 0.99, drawn)
+    assert found == pytest.approx(bca_by_the_book(values, 0.99, means), abs=0.005)
+    assert found[0] > np.quantile(means, 0.005) + 0.02
+    assert found[1] > np.quantile(means, 0.995) + 0.1
 
 
 def test_below_thirty_pairs_it_is_the_trimmed_t():

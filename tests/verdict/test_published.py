@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from adadecay.lab import paper
+from adadecay.lab.plan import make_plan
+from adadecay.lab.spec_file import read_spec
 
 FRAGMENTS = Path(__file__).with_name("published_tables.tex").read_text("utf-8")
 NUMBER = re.compile(r"\d\d\.\d\d")
@@ -57,6 +59,21 @@ def test_complete():
         for network in networks:
             for optimizer in paper.OPTIMIZERS:
                 assert paper.published(dataset, network, optimizer) is not None
+
+
+def test_the_conditions_are_those_of_the_paper_and_of_our_study():
+    assert dict(paper.TRIALS) == {"mnist": 50, "fashion-mnist": 50, "cifar-10": 32}
+    assert (paper.EPOCHS, paper.BATCH_SIZE) == (100, 128)
+    assert (paper.WEIGHT_DECAY, paper.DEFAULT_ALPHA) == (5e-4, 4.0)
+    trials = make_plan(read_spec("paper/comparison")).trials
+    most = {trial.cell.dataset: 0 for trial in trials}
+    for trial in trials:
+        place = trial.cell.dataset
+        most[place] = max(most[place], trial.number + 1)
+        asked = trial.definition
+        assert (asked["epochs"], asked["batch_size"]) == (100, 128)
+    named = {paper.canonical(place): count for place, count in most.items()}
+    assert named == dict(paper.TRIALS)
 
 
 def test_checksum():

@@ -1,0 +1,45 @@
+"""What is chosen on held-out data is chosen there, even where the test set objects."""
+
+import polars as pl
+import pytest
+from simulated_study import decay_settings, simulate
+
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+
+CHOSEN, BEST_ON_TEST = 1e-3, 1e-4
+
+
+def _evidence(*, larger_is_better: bool, name: str) -> Evidence:
+    """Held-out data prefer one λ, the test set another, in either direction."""
+    sign = 1.0 if larger_is_better else -1.0
+
+    def better(score: str, value: float) -> pl.Expr:
+        raised = pl.col(score) + sign * 5.0
+        liked = pl.col("weight_decay") == value
+        return pl.when(liked).then(raised).otherwise(score).alias(score)
+
+    results = simulate(decay_settings()[:10], trials=4, validation=True)
+    return Evidence(
+        results.with_columns(
+            better("score", BEST_ON_TEST), better("validation_score", CHOSEN)
+        ),
+        name=name,
+        baseline="sgd",
+        held_out=0.1,
+        chosen=("weight_decay",),
+        larger_is_better=larger_is_better,
+    )
+
+
+@pytest.mark.parametrize("larger", [True, False])
+@pytest.mark.parametrize("name", ["tuned", "mine"])
+def test_the_test_set_has_no_say_in_the_choice(name, larger):
+    analysis = analyse(_evidence(larger_is_better=larger, name=name))
+    judged = list(analysis.judged)
+    (claim,) = [c for c in analysis.claims if c.claim.name == "tuned against tuned"]
+    assert len(claim.judged) == (name == "tuned")
+    for each in [*judged, *claim.judged]:
+        assert each.comparison.ours.weight_decay == CHOSEN
+        assert each.comparison.other.weight_decay == CHOSEN
+    assert len(judged) == 1
