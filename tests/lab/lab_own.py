@@ -86,6 +86,13 @@ def numbers_only(make_optimizer, *, seed, epochs, gain=1.0, pause=0.0):
         yield {"accuracy": gain * (epoch + 1) + (seed % 97) / 97, "train_loss": 1.0}
 
 
+def tells_its_threads(make_optimizer, *, seed, epochs):
+    """What torch, and libraries that ask the environment, were given."""
+    for _ in range(epochs):
+        asked = float(os.environ["OMP_NUM_THREADS"])
+        yield {"accuracy": float(torch.get_num_threads()), "asked": asked}
+
+
 def long_epoch(make_optimizer, *, seed, epochs):
     """One quick epoch, then one that would outlast any test."""
     yield {"accuracy": 1.0}

@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.commands.tables import describe_estimate
+from adadecay.lab import study as study_module
 from adadecay.lab.engines import (
     EpochDone,
     Failed,
     Finished,
     Lost,
+    Settings,
     Started,
     Stopped,
 )
@@ -78,6 +80,22 @@ def test_a_variant_runs_under_its_own_name(file):
     status = _invoke("status", "fast[trials=1,epochs=1]")
     assert "2 of 2 trials done" in status.output
     assert "0 of 4 trials done" in _invoke("status", file).output
+
+
+def test_options_reach_the_engine(file, monkeypatch):
+    Path(file).write_text(Path(file).read_text().replace('device = "cpu"\n', ""))
+    seen, make = [], study_module.make_engine
+
+    def note(study, workers, settings, *rest, **more):
+        seen.append((workers, settings))
+        return make(study, workers, settings, *rest, **more)
+
+    monkeypatch.setattr(study_module, "make_engine", note)
+    given = {"--workers": 0, "--device": "cpu", "--threads": 2}
+    given["--checkpoint-seconds"] = 5
+    ran = _invoke("run", file, *(word for pair in given.items() for word in pair))
+    assert ran.exit_code == 0, ran.output
+    assert seen == [(0, Settings(device="cpu", threads=2, checkpoint_seconds=5.0))]
 
 
 @pytest.mark.parametrize("name", ["yields_text", "ends_early"])

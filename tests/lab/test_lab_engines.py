@@ -112,8 +112,9 @@ def test_an_error_of_the_users_is_their_traceback_and_no_second_attempt(tmp_path
         assert "adadecay/lab" not in trace
 
 
-def test_progress_resets_the_count_of_deaths(tmp_path):
+def test_progress_resets_the_count_of_deaths(tmp_path, monkeypatch):
     """A trial that is killed often, but gets further each time, is not given up."""
+    monkeypatch.setattr(local, "MOST_STILLBORN", 1)  # these workers all began
     study = small_study(tmp_path, "adadecay", epochs=8)
     engine = LocalEngine(1, Settings("cpu", 1, checkpoint_seconds=0))
     killed = 0
@@ -298,6 +299,13 @@ def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_enter", os._exit)
     with pytest.raises(EngineError, match="end before they begin with a trial"):
         run(study, workers=2)
+
+
+def test_workers_have_the_threads_that_were_asked_for(tmp_path):
+    study = trainer_study(tmp_path, "lab_own:tells_its_threads", trials=1, epochs=1)
+    run(study, workers=1, threads=2)
+    (row,) = study.results().select("accuracy", "asked").rows()
+    assert row == (2.0, 2.0)
 
 
 def test_what_a_process_died_of():

@@ -4,9 +4,11 @@ import polars as pl
 import pytest
 from lab_runs import small_study, trainer_study
 
+from adadecay.lab.driver import last_tenth
 from adadecay.lab.engines import EpochDone, Settings
 from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.files import read_json, trial_folder
+from adadecay.lab.stats.scores import last_epochs
 from adadecay.lab.study import Study, run
 from adadecay.lab.summary import (
     Estimate,
@@ -133,6 +135,14 @@ def test_the_summary_is_that_of_the_last_tenth(study):
         assert line.finished == line.total == 2
         assert line.mean == pytest.approx(cell["score"].mean())
         assert line.spread == pytest.approx(cell["score"].std())
+
+
+@pytest.mark.parametrize("epochs", [1, 9, 10, 11, 14, 24, 25, 100, 101])
+def test_status_and_report_score_the_same_epochs(epochs):
+    rows = [{"score": float(epoch**2)} for epoch in range(epochs)]
+    last = rows[-last_epochs(epochs) :]
+    expected = sum(row["score"] for row in last) / len(last)
+    assert last_tenth(rows, "score") == pytest.approx(expected)
 
 
 def test_the_estimate_is_what_epochs_took(study):

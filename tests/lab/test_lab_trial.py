@@ -322,6 +322,18 @@ def test_own_schedules_and_optimizers(tmp_path):
     assert study.results()["lr"].to_list() == [0.01, 0.005, 0.0025]
 
 
+def test_what_ran_before_in_the_same_process_changes_no_number(tmp_path):
+    calm = small_study(tmp_path / "calm", "adadecay", epochs=2)
+    run(calm, workers=0)
+    after = small_study(tmp_path / "after", "adadecay", epochs=2)
+    torch.set_default_dtype(torch.float64)  # as the code of an earlier trial might
+    try:
+        run(after, workers=0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert numbers(after) == numbers(calm)
+
+
 def test_devices():
     assert choose_device("cpu") == CPU
     if not torch.cuda.is_available():

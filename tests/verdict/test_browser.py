@@ -150,6 +150,15 @@ def test_tables_sort_both_ways_by_keyboard(paper):
     page.keyboard.press("Enter")
     after = [float(value) for value in column(page, "comparisons", 4)]
     assert after == sorted(before, reverse=True)
+    printed = page.locator("#arms thead th:nth-child(6) button")
+    assert printed.inner_text() == "Paper"
+    for downwards in (False, True):
+        printed.click()
+        known = [value for value in column(page, "arms", 5) if value]
+        missing = len(column(page, "arms", 5)) - len(known)
+        assert missing, "some settings are not in the paper"
+        assert column(page, "arms", 5)[len(known) :] == [""] * missing  # always last
+        assert known == sorted(known, key=float, reverse=downwards)
     page.locator("#arms thead button", has_text="Optimizer").click()
     names = column(page, "arms", 1)
     assert names == sorted(names)

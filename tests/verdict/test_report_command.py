@@ -40,6 +40,14 @@ def test_it_writes_the_page_and_says_where(ran):
     text = page.read_text("utf-8")
     assert "digits · NN-2" in text
     assert "4 of 4" in text
+    for trial in ran.plan.trials:
+        assert f"{trial.number}: {trial.definition['seed']}" in text
+
+
+def test_more_can_be_cut_from_the_tails(ran, tmp_path):
+    page = tmp_path / "trimmed.html"
+    assert call(ran, "--trim", 0.25, "--output", page).exit_code == 0
+    assert "25 % cut from each tail" in page.read_text("utf-8")
 
 
 def test_it_exports_beside_the_page(ran, tmp_path):

@@ -218,8 +218,8 @@ def _seconds(row: dict[str, Any]) -> float:
 
 
 def last_tenth(rows: list[dict[str, Any]], score: str) -> float | None:
-    """Return the mean score of the last tenth of the epochs, at least of the last."""
-    count = max(1, round(len(rows) / 10))
+    """Return the mean score of the last tenth of the epochs, as the statistics do."""
+    count = -(-len(rows) // 10)  # at least that share
     values = [row.get(score) for row in rows[-count:]]
     known = [float(value) for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -1,0 +1,74 @@
+"""The numbers behind the figures and tables of the page, against plain NumPy."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from simulated_study import Setting, comparison_settings, simulate, two_arms
+
+from adadecay.lab.report import series
+from adadecay.lab.report.tables import matrix
+from adadecay.lab.report.wording import Numbers, claim_cells
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+
+
+def test_a_curve_is_the_trimmed_mean_and_the_middle_of_the_trials():
+    """Running trials count as far as they are; failed ones do not."""
+
+    def status(setting, number):
+        return {1: "failed", 2: "running"}.get(number, "done")
+
+    results = two_arms(trials=14, epochs=30, status=status)
+    wild = pl.when(pl.col("number") == 3).then(0.0).otherwise("score")
+    results = results.with_columns(score=wild)
+    table = series.curves(analyse(Evidence(results)))
+    assert table["epoch"].min() == 1
+    assert table["epoch"].max() == 30
+    row = table.filter((pl.col("epoch") == 7) & (pl.col("optimizer") == "sgd"))
+    trials = results.filter(
+        (pl.col("epoch") == 6) & (pl.col("optimizer") == "sgd"),
+        pl.col("status") != "failed",
+    )
+    scores = trials["score"].to_numpy()
+    assert row["trials"].to_list() == [scores.size] == [13]
+    expected = [stats.trim_mean(scores, 0.1), *np.quantile(scores, [0.1, 0.9])]
+    assert row.select("mean", "low", "high").row(0) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_sweep_is_in_the_order_of_its_values():
+    settings = [
+        replace(Setting(), optimizer=f"sgd({value:g})", name="sgd", weight_decay=value)
+        for value in (1e-3, 1e-4, 5e-4)
+    ]
+    found = series.sweep(
+        analyse(Evidence(simulate(settings, trials=3))), "weight_decay"
+    )
+    assert found["value"].to_list() == [1e-4, 5e-4, 1e-3]
+
+
+@pytest.mark.parametrize(("larger", "best"), [(True, "adadecay"), (False, "sgd")])
+def test_the_best_of_a_row_is_bold(larger, best):
+    evidence = Evidence(two_arms(0.5, trials=4), larger_is_better=larger)
+    analysis = analyse(evidence)
+    table = matrix(analysis, Numbers.fitting(analysis))
+    ((_, entries),) = table.rows
+    bold = [entry.best for entry in entries]
+    assert [name for name, on in zip(table.columns, bold, strict=True) if on] == [best]
+
+
+def test_each_comparison_of_a_claim_has_its_own_verdict():
+    """One cell gains, one loses: the card says which."""
+    settings = comparison_settings()[:12]
+    shift = {"nn-2": 3.0, "nn-3": -3.0}
+    moved = [
+        replace(s, level=s.level + shift[s.network] * (s.optimizer == "adadecay"))
+        for s in settings
+    ]
+    analysis = analyse(Evidence(simulate(moved, trials=6), name="paper/comparison"))
+    claim = next(c for c in analysis.claims if c.claim.name == "beats SGD")
+    cells = claim_cells(claim, Numbers.fitting(analysis))
+    told = {text.partition(",")[0]: verdict for text, verdict in cells}
+    assert told == {"MNIST · NN-2": "replicated", "MNIST · NN-3": "contradicted"}
