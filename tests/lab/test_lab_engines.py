@@ -302,10 +302,13 @@ def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
 
 
 def test_workers_have_the_threads_that_were_asked_for(tmp_path):
-    study = trainer_study(tmp_path, "lab_own:tells_its_threads", trials=1, epochs=1)
-    run(study, workers=1, threads=2)
-    (row,) = study.results().select("accuracy", "asked").rows()
-    assert row == (2.0, 2.0)
+    """Also in a second run, whose workers fork from the process of the first."""
+    for threads in (1, 2):
+        study = trainer_study(
+            tmp_path / f"{threads}", "lab_own:tells_its_threads", trials=1, epochs=1
+        )
+        run(study, workers=1, threads=threads)
+        assert study.results().select("accuracy", "asked").rows() == [(threads,) * 2]
 
 
 def test_what_a_process_died_of():

@@ -322,6 +322,23 @@ def test_own_schedules_and_optimizers(tmp_path):
     assert study.results()["lr"].to_list() == [0.01, 0.005, 0.0025]
 
 
+def test_every_epoch_draws_anew(tmp_path):
+    """Dropout, and an optimizer that draws, do not see the same numbers again."""
+    study = small_study(tmp_path, "randomized", epochs=3)
+    training = prepare(study.plan.trials[0].definition, CPU)
+    drawn, seeds = [], []
+
+    def draw(module, inputs):
+        if module.training:
+            drawn.append(float(torch.rand(())))
+
+    training.network.register_forward_pre_hook(draw)
+    for _ in training.epochs(0):
+        seeds.append(training.generator.initial_seed())
+    assert len(set(drawn)) == len(drawn) == 3 * 10
+    assert len(set(seeds)) == 3
+
+
 def test_what_ran_before_in_the_same_process_changes_no_number(tmp_path):
     calm = small_study(tmp_path / "calm", "adadecay", epochs=2)
     run(calm, workers=0)

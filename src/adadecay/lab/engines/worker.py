@@ -45,6 +45,8 @@ def work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(settings.threads)
+    # The process that it was forked from may have been started for another number.
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
     stopping = threading.Event()
     listener = threading.Thread(
