@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 PATH = os.pathsep.join([str(HERE), str(HERE.parent / "lab")])
 # The command, less patient than it is, so that the test need not be patient either.
 IMPATIENT = """
-from adadecay.lab.engines.cluster import connection
-connection.GLANCE, connection.PATIENCE = 0.5, 2.0
+from adadecay.lab.engines.cluster import head
+head.GLANCE, head.PATIENCE = 0.5, 2.0
 from adadecay.cli import main
 main()
 """

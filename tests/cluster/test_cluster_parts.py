@@ -22,12 +22,13 @@ from adadecay.lab.engines import (
 from adadecay.lab.engines.cluster import (
     ClusterEngine,
     cause_of_loss,
-    connection,
+    head,
     parcels,
 )
-from adadecay.lab.engines.cluster.connection import HeadWatch, Need, choose_need, room
+from adadecay.lab.engines.cluster.head import HeadWatch
 from adadecay.lab.engines.cluster.messages import pack
 from adadecay.lab.engines.cluster.parcels import pack_modules
+from adadecay.lab.engines.cluster.places import Need, choose_need, room
 from adadecay.lab.engines.cluster.task import on_assigned
 from adadecay.lab.files import Checkpoint
 from adadecay.lab.spec_file import SpecError
@@ -174,18 +175,18 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path):
 
 
 def test_a_head_that_is_gone_is_noticed(monkeypatch):
-    monkeypatch.setattr(connection, "GLANCE", 0.0)
+    monkeypatch.setattr(head, "GLANCE", 0.0)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         watch = HeadWatch(address)
-        monkeypatch.setattr(connection, "PATIENCE", 0.0)
+        monkeypatch.setattr(head, "PATIENCE", 0.0)
         watch.check()
     with pytest.raises(EngineError, match=f"head at {address}") as caught:
         watch.check()
     assert caught.value.status == 1
-    monkeypatch.setattr(connection, "PATIENCE", 60.0)
+    monkeypatch.setattr(head, "PATIENCE", 60.0)
     watch.check()  # it may come back
 
 

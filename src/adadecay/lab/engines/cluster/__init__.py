@@ -21,17 +21,16 @@ from adadecay.lab.engines import (
     Settings,
     Started,
 )
-from adadecay.lab.engines.cluster.connection import (
-    HeadWatch,
-    Need,
-    choose_need,
-    connect,
-    count_slots,
-    import_ray,
-    require_a_place,
-)
+from adadecay.lab.engines.cluster.connection import connect, import_ray
+from adadecay.lab.engines.cluster.head import HeadWatch
 from adadecay.lab.engines.cluster.messages import Message
 from adadecay.lab.engines.cluster.parcels import pack_dataset
+from adadecay.lab.engines.cluster.places import (
+    Need,
+    choose_need,
+    count_slots,
+    require_a_place,
+)
 
 __all__ = ["ClusterEngine", "Need"]
 

@@ -1,8 +1,8 @@
-"""Ray, found or started; what a trial needs, and where there is room for it.
+"""Ray, found or started.
 
-In: an address, or none. Out: a :class:`Link` that is to be closed, and numbers about
-the cluster. Without an address everything stays on loopback, without dashboard and
-without usage statistics, and ends with the link.
+In: an address, or none. Out: a :class:`Link` that is to be closed. Without an address
+everything stays on loopback, without dashboard and without usage statistics, and ends
+with the link.
 """
 
 import contextlib
@@ -10,51 +10,24 @@ import logging
 import math
 import os
 import signal
-import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from adadecay.lab.engines import EngineError, Settings
+from adadecay.lab.engines.cluster.head import AGAIN, greet
 from adadecay.lab.engines.cluster.parcels import pack_modules
+from adadecay.lab.engines.cluster.places import Need
 from adadecay.lab.engines.local import default_workers
 from adadecay.lab.sources import LIVE
 
-__all__ = [
-    "HeadWatch",
-    "Link",
-    "Need",
-    "choose_need",
-    "connect",
-    "count_slots",
-    "import_ray",
-    "loopback_allowed",
-    "require_a_place",
-]
+__all__ = ["Link", "connect", "import_ray", "loopback_allowed"]
 
 LOOPBACK: Final = "127.0.0.1"
-GLANCE: Final = 5.0  # seconds between looks at Ray's head
-PATIENCE: Final = 30.0  # seconds that it may be away; Ray itself gives up after 60
-AGAIN: Final = "Nothing that was finished is lost: give the same command again to go on"
-
-
-@dataclass(frozen=True)
-class Need:
-    """What one trial takes of a node.
-
-    Args:
-        cpus: CPUs; by default as many as it has threads.
-        gpus: GPUs or a share of one; by default one where the cluster has any and the
-            device is not ``cpu``.
-    """
-
-    cpus: float | None = None
-    gpus: float | None = None
 
 
 @dataclass(frozen=True)
@@ -209,17 +182,12 @@ def _require_reachable(address: str, host: str, port: str) -> None:
     if not (host and port.isdigit()):
         raise EngineError(f"--address {address}: must be HOST:PORT, or auto.")
     try:
-        _greet(host, int(port))
+        greet(host, int(port))
     except OSError as error:
         raise EngineError(
             f"No Ray cluster at {address}: {error.strerror or error}. Its head is "
             f"started with: ray start --head --port {port}"
         ) from error
-
-
-def _greet(host: str, port: int) -> None:
-    with socket.create_connection((host, port), timeout=5):
-        pass
 
 
 @contextlib.contextmanager
@@ -233,81 +201,3 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def choose_need(ray: Any, need: Need, settings: Settings) -> Need:
-    """Fill in what the study leaves open."""
-    cpus = float(settings.threads) if need.cpus is None else need.cpus
-    gpus = need.gpus
-    if gpus is None:
-        has = ray.cluster_resources().get("GPU", 0) > 0
-        wants = settings.device == "cuda" or (settings.device == "auto" and has)
-        gpus = 1.0 if wants else 0.0
-    if settings.device == "cuda" and not gpus:
-        raise EngineError("device = 'cuda' needs resources.gpus above 0, and it is 0.")
-    return Need(cpus, 0.0 if settings.device == "cpu" else gpus)
-
-
-def count_slots(ray: Any, need: Need) -> int:
-    """Return how many trials the living nodes have room for, at least 1."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return max(1, sum(room(node, need) for node in nodes))
-
-
-def room(resources: dict[str, float], need: Need) -> int:
-    """Return how many trials fit on a node with these resources."""
-    wanted = {"CPU": need.cpus or 0.0, "GPU": need.gpus or 0.0}
-    fits = [
-        math.floor(resources.get(kind, 0.0) / amount + 1e-9)
-        for kind, amount in wanted.items()
-        if amount
-    ]
-    return min(fits, default=0)
-
-
-def require_a_place(ray: Any, need: Need) -> None:
-    """Refuse to wait forever for a node that does not exist."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(room(node, need) for node in nodes):
-        raise EngineError(
-            f"No node of the cluster has {need.cpus:g} CPUs and {need.gpus:g} GPUs for "
-            f"a trial. Change resources in the study; or, where an autoscaler starts "
-            f"nodes on demand, give --workers."
-        )
-
-
-class HeadWatch:
-    """Notices that Ray's head is gone before Ray ends this process over it.
-
-    Args:
-        address: of the head.
-    """
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.address = address
-        self._place = host, int(port)
-        self._looked = self._seen = time.monotonic()
-
-    def answers(self) -> bool:
-        """Whether the head can be reached now."""
-        try:
-            _greet(*self._place)
-        except OSError:
-            return False
-        return True
-
-    def check(self) -> None:
-        """Raise EngineError when the head has not answered for a while."""
-        now = time.monotonic()
-        if now - self._looked < GLANCE:
-            return
-        self._looked = now
-        if self.answers():
-            self._seen = now
-        if now - self._seen > PATIENCE:
-            raise EngineError(
-                f"Ray's head at {self.address} has not answered for "
-                f"{now - self._seen:.0f} s. {AGAIN}.",
-                status=1,
-            )
