@@ -1,8 +1,10 @@
 """The parts of the cluster engine that need no Ray to be running."""
 
+import os
 import socket
 import subprocess
 import sys
+from functools import lru_cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +27,7 @@ from adadecay.lab.engines.cluster import (
     head,
     parcels,
 )
+from adadecay.lab.engines.cluster.connection import import_ray
 from adadecay.lab.engines.cluster.head import HeadWatch
 from adadecay.lab.engines.cluster.messages import pack
 from adadecay.lab.engines.cluster.parcels import pack_modules
@@ -62,6 +65,7 @@ def test_slow_epochs_travel_alone_and_a_failure_at_once():
         ({"CPU": 8.0}, Need(1, 0), 8),
         ({"CPU": 8.0}, Need(3, 0), 2),
         ({"CPU": 1.0}, Need(0.1, 0), 10),
+        ({"CPU": 14.0}, Need(0.56, 0), 25),  # 14 / 0.56 is a little less in floats
         ({"CPU": 8.0, "GPU": 1.0}, Need(1, 0.25), 4),
         ({"CPU": 2.0, "GPU": 1.0}, Need(1, 0.25), 2),
         ({"CPU": 8.0}, Need(1, 0.25), 0),
@@ -174,6 +178,16 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path):
     )
 
 
+def test_a_ray_that_lacks_something_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "ray.py").write_text("import nothing_of_that_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
+    with pytest.raises(ModuleNotFoundError, match="nothing_of_that_name"):
+        import_ray()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
 def test_a_head_that_is_gone_is_noticed(monkeypatch):
     monkeypatch.setattr(head, "GLANCE", 0.0)
     with socket.socket() as server:
@@ -186,6 +200,9 @@ def test_a_head_that_is_gone_is_noticed(monkeypatch):
     with pytest.raises(EngineError, match=f"head at {address}") as caught:
         watch.check()
     assert caught.value.status == 1
+    monkeypatch.setattr(head, "GLANCE", 60.0)
+    watch.check()  # which is not looked at every time
+    monkeypatch.setattr(head, "GLANCE", 0.0)
     monkeypatch.setattr(head, "PATIENCE", 60.0)
     watch.check()  # it may come back
 
@@ -247,6 +264,10 @@ def test_data_reaches_a_node_once(tmp_path, monkeypatch):
     monkeypatch.setenv("ADADECAY_DATA", str(node))
     parcels._is_here.cache_clear()
     for _ in range(2):
+        parcels.unpack_dataset("tiny", contents)
+    assert asked == [1]
+    with monkeypatch.context() as late:  # another worker put it there meanwhile
+        late.setattr(parcels, "_is_here", lru_cache(lambda name: False))
         parcels.unpack_dataset("tiny", contents)
     assert asked == [1]
     arrays, found = open_arrays(file_of("tiny", node), parts)

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from problems import LAYERS
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
@@ -35,6 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from adadecay import AdaDecay, adaptive_decay, by_module, kernels, reference
+from adadecay.diagnostics import QUANTILES, measure
 from adadecay.paths.batches import group_rates
 from adadecay.sharding import Tensors, layer_statistics, local
 
@@ -347,6 +349,7 @@ def kernel_on_shards(rank, size):
         options = {"momentum": 0.9, "unit_mean": True}
         one = make_adadecay(models[0], options)
         two = make_adadecay(models[1], options, foreach=True)
+        versions = [param._version for param in models[0].parameters()]
         called = dict.fromkeys(names, 0)
         real = kernels.native
         kernels.native = Counting(real, called)
@@ -357,8 +360,9 @@ def kernel_on_shards(rank, size):
         assert called == {"step": last, "parts": last}, called
         train(models[1], two, dtype, rank=rank, size=size, last=last)
         assert_same_parameters(models[0], models[1], dtype)
-        for param in models[0].parameters():
+        for param, version in zip(models[0].parameters(), versions, strict=True):
             assert isinstance(one.state[param]["momentum_buffer"], DTensor)
+            assert param._version > version  # autograd is told
 
 
 class Counting:
@@ -371,6 +375,36 @@ class Counting:
         if name in self._called:
             self._called[name] += 1
         return getattr(self._native, name)
+
+
+def looking_at_shards(rank, size):
+    """The diagnostics tell θ of what lies here, by the statistics of the whole."""
+    mesh = init_device_mesh("cpu", (size,))
+    torch.manual_seed(6)
+    grad = torch.randn(10 * size, 5).pow(3) * torch.arange(1.0, 10 * size + 1)[:, None]
+    for unit_mean in (False, True):
+        param = nn.Parameter(distribute(torch.randn_like(grad), mesh, [Shard(0)]))
+        param.grad = distribute(grad, mesh, [Shard(0)])
+        options = {"weight_decay": 0.1, "unit_mean": unit_mean}
+        (found,) = measure(AdaDecay([param], lr=0.1, **options))
+        (theta,) = reference.decay_rates([grad.numpy()], 4.0, unit_mean=unit_mean)
+        here = theta[10 * rank : 10 * rank + 10]
+        assert found.size == here.size
+        assert found.mean == pytest.approx(here.mean(), rel=1e-5)
+        levels = np.quantile(here, QUANTILES)
+        np.testing.assert_allclose(found.quantiles, levels, rtol=1e-5, atol=1e-6)
+        assert abs(here.mean() - theta.mean()) > 0.05  # another part, another mean
+
+
+def a_gradient_still_under_way(rank, size):
+    """What a collective has not brought yet is waited for."""
+    mesh = init_device_mesh("cpu", (size,))
+    values = torch.arange(4.0 * size)
+    sent = distribute(values, mesh, [Shard(0)])
+    grad = sent.redistribute(placements=[Replicate()], async_op=True)
+    assert type(grad.to_local()) is AsyncCollectiveTensor
+    assert type(local(grad)) is torch.Tensor
+    assert torch.equal(local(grad), values)
 
 
 def two_meshes(rank, size):
@@ -502,6 +536,8 @@ EVERYWHERE = (
     problems,
     collectives,
     kernel_on_shards,
+    looking_at_shards,
+    a_gradient_still_under_way,
     two_meshes,
     refusals,
     checkpoints,

@@ -249,6 +249,16 @@ def test_param_groups():
     assert "embed.weight" in [name for name, _ in others["params"]]
 
 
+@pytest.mark.parametrize("spared", [nn.Embedding, nn.Linear])
+def test_a_shared_parameter_decays_if_one_of_its_owners_says_so(spared):
+    parts = {"embed": nn.Embedding(5, 4), "head": nn.Linear(4, 5, bias=False)}
+    model = nn.ModuleDict(parts)
+    model["head"].weight = model["embed"].weight
+    (only,) = param_groups(model, 0.1, spare=(spared,))
+    assert only["weight_decay"] == 0.1
+    assert [param for _, param in only["params"]] == [model["head"].weight]
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_layer_with_a_bad_gradient_decays_as_in_sgd(bad):
     """Its θ is 1 throughout, and longer layers beside it are described as ever."""

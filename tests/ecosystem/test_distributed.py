@@ -1,5 +1,8 @@
 """Replicated and sharded training on 1, 2 and 4 ranks: see ``ranks.py`` for each."""
 
+import math
+
+import numpy as np
 import pytest
 import ranks
 import torch
@@ -7,6 +10,7 @@ import worlds
 from torch import nn
 
 from adadecay import AdaDecay, adaptive_decay
+from adadecay.sharding.gather import Gather
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +35,36 @@ def test_ranks(folder, size, scenario):
     assert len(found) == size
     for rank, results in enumerate(found):
         assert results[scenario] == "passed", f"rank {rank}: {results[scenario]}"
+
+
+class Parts(Gather):
+    """Rows that have come together already."""
+
+    def collect(self, rows):
+        return rows
+
+
+def merge(*rows):
+    """Merge count, mean and root of squared deviations of the parts of one layer."""
+    (found,) = Parts(None, []).merge(torch.tensor(rows, dtype=torch.float64)[:, None])
+    return found.mean.item(), found.deviation.item()
+
+
+@pytest.mark.parametrize("exponent", [0, 700, -700])
+def test_parts_of_any_size_merge_stably(exponent):
+    values = np.abs(np.random.default_rng(1).standard_normal(100))
+    rows = [(0, 0.0, 0.0)]
+    for part in np.split(values, [3, 10, 71]):
+        numbers = part.mean(), np.linalg.norm(part - part.mean())
+        rows.append((len(part), *(math.ldexp(n, exponent) for n in numbers)))
+    mean, deviation = merge(*rows)
+    assert math.ldexp(mean, -exponent) == pytest.approx(values.mean(), rel=1e-14)
+    assert math.ldexp(deviation, -exponent) == pytest.approx(values.std(), rel=1e-14)
+
+
+def test_equal_parts_have_no_deviation_whatever_their_lengths():
+    # 0.3 of 7, 11 and 13 values, summed up and divided, is no longer 0.3.
+    assert merge((0, 0, 0), (7, 0.3, 0), (11, 0.3, 0), (13, 0.3, 0)) == (0.3, 0.0)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -212,6 +212,37 @@ def test_half_precision_parameters_keep_their_type():
     assert updates["w"].dtype == jnp.bfloat16
 
 
+def test_a_decay_in_half_precision_is_rounded_once():
+    rng = np.random.default_rng(2)
+    weight, grad = (
+        jnp.asarray(rng.standard_normal(1000), jnp.bfloat16) for _ in range(2)
+    )
+    transform = ours.add_adaptive_decayed_weights(0.3)
+    update, _ = transform.update(grad, transform.init(weight), weight)
+    (theta,) = reference.decay_rates([np.asarray(grad).astype(np.float64)], 4.0)
+    decay = jnp.asarray(0.3 * theta * np.asarray(weight).astype(np.float64))
+    wanted = grad + decay.astype(jnp.bfloat16)
+    assert np.mean(np.asarray(update) != np.asarray(wanted)) < 0.01  # ties, in float32
+
+
+def test_momentum_is_kept_in_the_type_asked_for():
+    params = jnp.ones(8, jnp.bfloat16)
+    state = ours.adadecay(0.1, momentum=0.9, accumulator_dtype=jnp.float32).init(params)
+    kept = [leaf.dtype for leaf in jax.tree.leaves(state) if leaf.shape == (8,)]
+    assert kept == [jnp.float32]
+
+
+def test_what_the_inner_transform_wants_to_know_reaches_it():
+    def scaled(updates, state, params=None, *, factor, **extra):
+        return jax.tree.map(lambda u: u * factor, updates), state
+
+    inner = optax.GradientTransformationExtraArgs(lambda params: (), scaled)
+    transform = ours.add_adaptive_decayed_weights(0.5, inner=inner)
+    weight = jnp.ones(2)
+    update, _ = transform.update(weight, transform.init(weight), weight, factor=3.0)
+    np.testing.assert_allclose(update, [3.5, 3.5])
+
+
 def test_parameters_are_needed():
     transform = ours.add_adaptive_decayed_weights(0.5)
     with pytest.raises(ValueError, match="needs the parameters"):

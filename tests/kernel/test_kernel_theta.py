@@ -73,8 +73,9 @@ def test_a_part_with_a_nan_has_no_mean(form):
         torch.zeros(4, device="meta"),
         torch.zeros(4, requires_grad=True),
         torch.frombuffer(bytearray(41), dtype=torch.uint8)[1:].view(torch.uint8),
+        torch.frombuffer(bytearray(41), dtype=torch.float32, offset=1),
     ],
-    ids=["complex", "gaps", "elsewhere", "differentiable", "whole numbers"],
+    ids=["complex", "gaps", "elsewhere", "differentiable", "whole numbers", "odd"],
 )
 def test_what_the_kernel_can_not_take_is_left_to_others(form, grad):
     assert kernel_rates([grad], [[0]], 4.0, False) is None

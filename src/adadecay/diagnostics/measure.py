@@ -175,7 +175,8 @@ def _quick_statistics(tensors: sharding.Tensors) -> Given:
     counts = [max(1, sum(tensors.grads[i].numel() for i in m)) for m in members]
     mean, square = (table / torch.tensor(counts)[:, None]).unbind(1)
     variance = square - mean.square()
-    sound = ((variance > TRUSTED * mean.square()) & (variance > TINY)).tolist()
+    within = (variance > TINY) & variance.isfinite()
+    sound = (within & (variance > TRUSTED * mean.square())).tolist()
     rough = [
         i for places, ok in zip(members, sound, strict=True) if not ok for i in places
     ]
@@ -197,9 +198,8 @@ def _by_kernel(tensors: sharding.Tensors, summed: list[float]) -> dict[int, Know
     found: dict[int, Known] = {}
     for i, layer in enumerate(tensors.layers):
         mean, root = summed[2 * i : 2 * i + 2]
-        deviation = root / math.sqrt(max(1, counts[layer]))
-        sound = math.isfinite(mean) and math.isfinite(deviation)
-        found[layer] = mean, deviation if sound else 0.0, None
+        # The root is 0 where a gradient is not finite: θ is 1 there, as in SGD.
+        found[layer] = mean, root / math.sqrt(max(1, counts[layer])), None
     return found
 
 
