@@ -3,8 +3,16 @@
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import psutil
+
+import adadecay
+
+HERE = Path(__file__).parent
+# For other processes: the package that is tested here, and the users' own modules.
+PACKAGE = Path(adadecay.__file__).parents[1]
+PATH = os.pathsep.join(map(str, (PACKAGE, HERE, HERE.parent / "lab")))
 
 
 def family(pid):

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_processes import alive, family, wait_for
+from cluster_processes import PATH, alive, family, wait_for
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.engines import Started
 from adadecay.lab.study import run
 
-HERE = Path(__file__).parent
-PATH = os.pathsep.join([str(HERE), str(HERE.parent / "lab")])
 # The command, less patient than it is, so that the test need not be patient either.
 IMPATIENT = """
 from adadecay.lab.engines.cluster import head

@@ -4,19 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
-from cluster_processes import alive, family, patiently, wait_for
+from cluster_processes import PATH, alive, family, patiently, wait_for
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study, trainer_study
 
 from adadecay.lab.engines import EpochDone, Finished, Lost, Started
 from adadecay.lab.files import read_state
 from adadecay.lab.study import run
-
-HERE = Path(__file__).parent
-PATH = os.pathsep.join([str(HERE), str(HERE.parent / "lab")])
 
 
 def test_the_same_numbers_as_on_the_local_engine(one_ray, tmp_path):
