@@ -85,6 +85,7 @@ def test_text_is_escaped():
     assert escape(r"a_b & 5% {x} \y <z>") == (
         r"a\_b \& 5\% \{x\} \textbackslash{}y \textless{}z\textgreater{}"
     )
+    assert escape("#1 $2 ~3 ^4") == (r"\#1 \$2 \textasciitilde{}3 \textasciicircum{}4")
 
 
 def test_csv_has_the_numbers_unrounded(tmp_path):

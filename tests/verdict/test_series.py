@@ -10,7 +10,7 @@ from simulated_study import Setting, comparison_settings, simulate, two_arms
 
 from adadecay.lab.report import series
 from adadecay.lab.report.tables import matrix
-from adadecay.lab.report.wording import Numbers, claim_cells
+from adadecay.lab.report.wording import DASH, Numbers, claim_cells
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.evidence import Evidence
 
@@ -57,6 +57,13 @@ def test_the_best_of_a_row_is_bold(larger, best):
     ((_, entries),) = table.rows
     bold = [entry.best for entry in entries]
     assert [name for name, on in zip(table.columns, bold, strict=True) if on] == [best]
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_a_dash(value):
+    numbers = Numbers(2)
+    assert numbers.score(value) == numbers.gap(value) == DASH
+    assert numbers.score(-1.0) == numbers.gap(-1.0) == "−1.00"
 
 
 def test_each_comparison_of_a_claim_has_its_own_verdict():
