@@ -10,7 +10,7 @@ from simulated_study import Setting, comparison_settings, simulate, two_arms
 
 from adadecay.lab.report import series
 from adadecay.lab.report.tables import matrix
-from adadecay.lab.report.wording import DASH, Numbers, claim_cells
+from adadecay.lab.report.wording import DASH, Numbers, claim_cells, effect_words
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.evidence import Evidence
 
@@ -64,6 +64,14 @@ def test_what_is_no_number_is_a_dash(value):
     numbers = Numbers(2)
     assert numbers.score(value) == numbers.gap(value) == DASH
     assert numbers.score(-1.0) == numbers.gap(-1.0) == "−1.00"
+
+
+@pytest.mark.parametrize(("gain", "verb"), [(0.5, "beats"), (-0.5, "is worse than")])
+def test_words_say_who_is_better(gain, verb):
+    analysis = analyse(Evidence(two_arms(gain, trials=8)))
+    (comparison,) = analysis.comparisons
+    words = effect_words(comparison, Numbers.fitting(analysis))
+    assert words.startswith(f"adadecay {verb} sgd in MNIST · NN-2: ")
 
 
 def test_each_comparison_of_a_claim_has_its_own_verdict():
