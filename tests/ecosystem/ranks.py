@@ -382,18 +382,21 @@ def looking_at_shards(rank, size):
     mesh = init_device_mesh("cpu", (size,))
     torch.manual_seed(6)
     grad = torch.randn(10 * size, 5).pow(3) * torch.arange(1.0, 10 * size + 1)[:, None]
+    looked = []  # all together first: a rank that fails must not leave others waiting
     for unit_mean in (False, True):
         param = nn.Parameter(distribute(torch.randn_like(grad), mesh, [Shard(0)]))
         param.grad = distribute(grad, mesh, [Shard(0)])
         options = {"weight_decay": 0.1, "unit_mean": unit_mean}
-        (found,) = measure(AdaDecay([param], lr=0.1, **options))
+        looked += measure(AdaDecay([param], lr=0.1, **options))
+    for unit_mean, found in zip((False, True), looked, strict=True):
         (theta,) = reference.decay_rates([grad.numpy()], 4.0, unit_mean=unit_mean)
         here = theta[10 * rank : 10 * rank + 10]
         assert found.size == here.size
         assert found.mean == pytest.approx(here.mean(), rel=1e-5)
         levels = np.quantile(here, QUANTILES)
         np.testing.assert_allclose(found.quantiles, levels, rtol=1e-5, atol=1e-6)
-        assert abs(here.mean() - theta.mean()) > 0.05  # another part, another mean
+        if rank == 0:  # the smallest gradients: another part, another mean
+            assert abs(here.mean() - theta.mean()) > 0.05
 
 
 def a_gradient_still_under_way(rank, size):

@@ -26,8 +26,8 @@ class RatesMonitor(Callback):
         self.every, self.writers = every, list(writers)
         self._monitors: list[Monitor] = []
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start looking at each optimizer."""
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start looking at each optimizer, when what is resumed has been read."""
 
         def log(step: int, layers: Sequence[LayerRates]) -> None:
             for logger in trainer.loggers:
