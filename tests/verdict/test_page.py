@@ -1,7 +1,9 @@
 """The page's text: what it says of studies that lack something, and what never."""
 
+import errno
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -204,6 +206,20 @@ def test_the_page_is_whole_and_small(tmp_path):
     assert "default-src 'none'" in head
     assert not re.search(r"<(link|script|img|iframe)[^>]*(src|href)=", page[:200_000])
     assert "location.reload" not in page
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = write(two_arms(trials=2), tmp_path / "page.html")
+    before, write_text = path.read_bytes(), Path.write_text
+
+    def half(file, text, *rest):
+        write_text(file, text[: len(text) // 2], *rest)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space"):
+        write(two_arms(trials=3), path)
+    assert path.read_bytes() == before
 
 
 def test_a_watched_page_renews_itself():
