@@ -83,6 +83,21 @@ def test_a_whole_table_without_a_difference_finds_one_at_most_at_its_level(shape
     assert found <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
 
 
+@pytest.mark.parametrize("gain", [0.0, 2.5])
+def test_what_the_measurement_calls_found_is_what_holms_intervals_find(gain):
+    """It takes a short cut, Holm's first step alone: both must say the same."""
+    rng, told = np.random.default_rng(3), set()
+    for _ in range(12):
+        samples = calibrate.family("normal", 10, rng)
+        samples[0] += gain
+        makers = [intervals.paired_intervals(each) for each in samples]
+        order = [intervals.trimmed_mean(each).p_value() for each in samples]
+        found = significance.holm_intervals(makers, order)
+        told.add(any(not each.holds(0) for each in found))
+        assert any(not each.holds(0) for each in found) == calibrate.any_found(samples)
+    assert (gain > 0) in told
+
+
 def test_the_long_measurement_found_no_more_false_positives_than_nominal():
     """To within two standard errors of the simulation."""
     runs = MEASURED["simulations"]
