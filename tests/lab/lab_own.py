@@ -99,6 +99,12 @@ def long_epoch(make_optimizer, *, seed, epochs):
     time.sleep(600)
 
 
+def stubborn_epoch(make_optimizer, *, seed, epochs):
+    """The same in one call of C code that never lets another thread run."""
+    yield {"accuracy": 1.0}
+    sum(range(10**11))
+
+
 def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None):
     """A user's own loop that offers its state, and draws from global generators."""
     torch.manual_seed(seed % 2**31)

@@ -203,13 +203,19 @@ def slow_run(tmp_path, request):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-@pytest.mark.parametrize("slow_run", ['"lab_own:long_epoch"'], indirect=True)
+@pytest.mark.parametrize(
+    "slow_run", ['"lab_own:long_epoch"', '"lab_own:stubborn_epoch"'], indirect=True
+)
 def test_no_orphan_outlives_a_driver_that_is_killed(slow_run):
     driver, _, _ = slow_run
     family = _descendants(driver.pid)
     assert len(family) >= 3, "two workers and the process that they fork from"
     driver.send_signal(signal.SIGKILL)
-    assert _wait_for(lambda: not any(map(_alive, family))), "orphans"
+    try:
+        assert _wait_for(lambda: not any(map(_alive, family))), "orphans"
+    finally:
+        for orphan in filter(_alive, family):
+            os.kill(orphan, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,6 +12,7 @@ import queue
 import signal
 import sys
 import threading
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -90,6 +91,14 @@ def _listen(
 
 
 def _die_with_parent() -> None:
+    """Have the kernel end us, for a thread cannot while a computation holds the GIL."""
+    # The process that we were forked from is our parent, and it lives as long as
+    # anyone holds this pipe: we let go, so that it ends with the driver.
+    server = getattr(forkserver, "_forkserver", None)
+    alive = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and alive is not None:
+        os.close(alive)
+        server._forkserver_alive_fd = None
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             libc = ctypes.CDLL(None, use_errno=True)
