@@ -50,6 +50,41 @@ def test_statistics_are_right_with_and_without_the_kernel(
     assert_described(second, *beside, rtol=1e-4)
 
 
+@pytest.mark.skipif(not kernels.available(), reason="no kernel in this build")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"unit_mean": True}, {"alpha": 0.0}, {"layer_of": lambda name: name[0]}],
+    ids=["plain", "unit mean", "alpha 0", "pooled"],
+)
+def test_the_kernel_looks_as_numpy_does(dtype, options, monkeypatch):
+    """Large, small, empty, constant and zero tensors, and one with a bad gradient."""
+    sizes, named = [9000, 70, 0, 1, 50, 2000, 40], []
+    for i, size in enumerate(sizes):
+        named.append((f"{i // 2}.{i}", nn.Parameter(torch.randn(size).to(dtype))))
+        named[i][1].grad = torch.randn(size).pow(3).to(dtype)
+    named[4][1].grad.fill_(0.5)
+    named[4][1].data.zero_()
+    named[6][1].grad[3] = torch.inf
+    optimizer = AdaDecay(named, lr=0.1, weight_decay=0.2, **options)
+    looks, native = [], kernels.native.look
+
+    def counted(*arguments):
+        looks.append(arguments)
+        return native(*arguments)
+
+    monkeypatch.setattr(kernels.native, "look", counted)
+    by_kernel = measure(optimizer)
+    assert looks
+    monkeypatch.setattr(kernels, "native", None)
+    for one, other in zip(by_kernel, measure(optimizer), strict=True):
+        assert (one.layer, one.size) == (other.layer, other.size)
+        close = {"rel": 1e-5, "nan_ok": True}
+        assert one.mean == pytest.approx(other.mean, **close)
+        assert one.effective_decay == pytest.approx(other.effective_decay, **close)
+        assert one.quantiles == pytest.approx(other.quantiles, **close)
+
+
 def test_samples_come_from_all_over_the_layer_and_weights_from_the_same_places():
     grad = torch.randn(LARGE).pow(3).sort().values
     weight = grad.sign() * grad.abs().pow(0.3)
@@ -87,6 +122,22 @@ def test_weights_that_are_zero_shrink_at_the_mean_rate():
     (layer,) = measure(optimizer_of((torch.zeros(50), torch.randn(50))))
     assert layer.effective_decay == pytest.approx(0.2 * layer.mean)
     assert layer.mean > 0
+
+
+def test_a_monitor_learns_the_names_of_parameters_that_come_later():
+    model = nn.ModuleDict({"first": nn.Linear(3, 2, bias=False)})
+    optimizer = AdaDecay(model.parameters(), lr=0.1, weight_decay=0.2)
+    seen = []
+    Monitor(optimizer, [lambda _, rates: seen.append(rates)], every=1, model=model)
+    for late in (None, "second"):
+        if late:
+            model[late] = nn.Linear(2, 2, bias=False)
+            optimizer.add_param_group({"params": model[late].parameters()})
+        for param in model.parameters():
+            param.grad = torch.randn_like(param)
+        optimizer.step()
+    names = [[layer.layer for layer in rates] for rates in seen]
+    assert names == [["first.weight"], ["first.weight", "second.weight"]]
 
 
 def test_a_monitor_of_resumed_training_counts_from_its_first_step():

@@ -5,6 +5,7 @@ steps take turns in one process, and processor time is what counts: a busy machi
 both alike.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from adadecay import AdaDecay
-from adadecay.diagnostics import measure
+from adadecay.diagnostics import Monitor
 
 __all__ = ["LookCost", "measure_looks"]
 
@@ -70,15 +71,16 @@ def _measure(
 ) -> LookCost:
     optimizer = AdaDecay(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
     step = _step_of(model, optimizer, shape)
+    monitor = Monitor(optimizer, [], every=sys.maxsize, model=model, first=1)
     step()
-    measure(optimizer, model=model)
+    monitor.look(optimizer)
     steps, looks = [], []
     for _ in range(rounds):
         begun = time.process_time()
         for _ in range(STEPS):
             step()
         middle = time.process_time()
-        measure(optimizer, model=model)
+        monitor.look(optimizer)
         looks.append(time.process_time() - middle)
         steps.append((middle - begun) / STEPS)
     return LookCost(name, median(steps), median(looks), rounds)

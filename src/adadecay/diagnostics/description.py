@@ -1,8 +1,8 @@
 """From samples of a layer's gradient and weights to a few numbers about its θ.
 
 In: sampled elements of each tensor and the statistics of its layer. Out: for each its
-mean θ, quantiles and effective decay. The samples are small, so all is done by NumPy,
-whose calls cost a fraction of torch's; from a GPU they come in one piece.
+mean θ, quantiles and effective decay. The samples are small, so all is done by NumPy;
+from a GPU they come in one piece. On a CPU the kernel does the same, and faster.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,9 @@ from adadecay.rates import Statistics, accumulation_dtype
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The levels at which :class:`LayerRates` holds quantiles of θ."""
 
-EASY = (torch.float32, torch.float64)  # types that NumPy has, too
 LEVELS = np.array(QUANTILES)
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
-Known = tuple[float, float, float | None]  # mean and deviation of |g|, average of θ
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,17 @@ class Sample(NamedTuple):
     size: int
     grads: Tensor
     weights: Tensor
-    statistics: Statistics | Known
+    statistics: Statistics
     alpha: float
     unit_mean: bool
     weight_decay: float | Tensor
 
 
 def describe(found: Sequence[Sample]) -> list[LayerRates]:
-    """Describe the θ of each sample, all of them in one array, piece after piece."""
-    filled = [sample for sample in found if sample.grads.numel()]
+    """Describe the θ of each sample, all of them in one table, a row for each."""
+    filled = [sample for sample in found if len(sample.grads)]
     rows = iter(_describe(filled)) if filled else iter(())
-    return [
-        next(rows) if sample.grads.numel() else _nothing(sample) for sample in found
-    ]
+    return [next(rows) if len(sample.grads) else _nothing(sample) for sample in found]
 
 
 def _nothing(sample: Sample) -> LayerRates:
@@ -73,15 +69,13 @@ def _nothing(sample: Sample) -> LayerRates:
 
 
 def _describe(found: list[Sample]) -> list[LayerRates]:
-    counts = np.array([sample.grads.numel() for sample in found])
-    starts = np.cumsum(counts) - counts
-    theta = _rates(_to_host([s.grads for s in found]), found, starts, counts)
-    power = np.square(_to_host([s.weights for s in found]))
-    mean = np.add.reduceat(theta, starts) / counts
-    total = np.add.reduceat(power, starts)
-    shrunk = np.add.reduceat(theta * power, starts)
+    counts = np.array([len(sample.grads) for sample in found])
+    theta = _rates(_table([sample.grads for sample in found], counts), found, counts)
+    power = np.square(_table([sample.weights for sample in found], counts))
+    mean = theta.sum(1) / counts
+    total, shrunk = power.sum(1), np.einsum("ij,ij->i", theta, power)
     shrink = np.divide(shrunk, total, out=mean.copy(), where=total > 0)
-    quantiles = _quantiles(theta, starts, counts).tolist()
+    quantiles = _quantiles(theta, counts).tolist()
     numbers = zip(found, mean.tolist(), shrink.tolist(), quantiles, strict=True)
     return [
         LayerRates(s.name, s.size, m, tuple(q), float(s.weight_decay) * rate)
@@ -89,79 +83,65 @@ def _describe(found: list[Sample]) -> list[LayerRates]:
     ]
 
 
-def _rates(
-    magnitudes: Numbers, found: list[Sample], starts: Whole, counts: Whole
-) -> Numbers:
-    """Give θ of each piece, from the statistics of its layer (Eq. 10 and 12)."""
+def _rates(magnitudes: Numbers, found: list[Sample], counts: Whole) -> Numbers:
+    """Give θ of each row from the statistics of its layer (Eq. 10 and 12).
+
+    Behind the last element of a row follow zeros: they add nothing to a sum.
+    """
     statistics = _statistics(found)
-    mean = np.array([row[0] for row in statistics])
-    deviation = np.array([row[1] for row in statistics])
-    alpha = np.array([sample.alpha for sample in found])
+    mean, deviation = np.array([row[:2] for row in statistics]).T[:, :, None]
+    alpha = np.array([sample.alpha for sample in found])[:, None]
     regular = deviation > 0
     slope = np.divide(alpha, deviation, out=np.zeros_like(alpha), where=regular)
     # exp of much is Inf, and θ then 0, as it should be; 0 times Inf is mended below.
     with np.errstate(over="ignore", invalid="ignore"):
-        theta: Numbers = (np.repeat(mean, counts) - magnitudes) * np.repeat(
-            slope, counts
-        )
+        theta: Numbers = (mean - magnitudes) * slope
         np.exp(theta, out=theta)
     theta += 1
     np.divide(2, theta, out=theta)
+    theta[~regular[:, 0]] = 1
+    theta[np.arange(theta.shape[1]) >= counts[:, None]] = 0
     for row, sample in enumerate(found):
-        piece = theta[starts[row] : starts[row] + counts[row]]
-        if not regular[row]:
-            piece[:] = 1
         if sample.unit_mean:
             average = statistics[row][2]
-            piece /= piece.mean() if average is None else average
+            theta[row] /= theta[row].sum() / counts[row] if average is None else average
     return theta
 
 
-def _quantiles(values: Numbers, starts: Whole, counts: Whole) -> Numbers:
-    """Give the quantiles of each piece, between neighbours by straight lines.
+def _quantiles(theta: Numbers, counts: Whole) -> Numbers:
+    """Give the quantiles of each row, between neighbours by straight lines.
 
-    The pieces are left sorted.
+    The rows are left sorted; the zeros that fill them up, θ being positive, in front.
     """
-    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-        values[start : start + count].sort()
+    theta.sort(1)
     last = (counts - 1)[:, None]
     place = LEVELS * last
     low = place.astype(np.intp)
-    below = values[starts[:, None] + low]
-    above = values[starts[:, None] + np.minimum(low + 1, last)]
-    between: Numbers = below + (place - low) * (above - below)
+    low += (theta.shape[1] - 1) - last
+    row = np.arange(len(theta))[:, None]
+    below = theta[row, low]
+    above = theta[row, np.minimum(low + 1, theta.shape[1] - 1)]
+    between: Numbers = below + place % 1 * (above - below)
     return between
 
 
-def _statistics(found: Sequence[Sample]) -> list[Known]:
+def _statistics(found: Sequence[Sample]) -> list[list[float | None]]:
     """Bring mean, deviation and average of each layer to the host, all at once."""
-    scalars = [
-        number
-        for sample in found
-        for number in sample.statistics
-        if isinstance(number, Tensor)
+    known = [number for s in found for number in s.statistics if number is not None]
+    if any(not number.is_cpu for number in known):
+        known = list(torch.stack(known).cpu().unbind())
+    values = iter(known)
+    return [
+        [None if number is None else float(next(values)) for number in s.statistics]
+        for s in found
     ]
-    if any(not number.is_cpu for number in scalars):
-        scalars = list(torch.stack(scalars).cpu().unbind())
-    values = iter(scalars)
-    rows = []
-    for sample in found:
-        row = [next(values) if isinstance(n, Tensor) else n for n in sample.statistics]
-        mean, deviation, average = (None if n is None else float(n) for n in row)
-        assert mean is not None
-        assert deviation is not None
-        rows.append((mean, deviation, average))
-    return rows
 
 
-def _to_host(tensors: Sequence[Tensor]) -> Numbers:
-    """Give the absolute values of all tensors in double, one after the other."""
-    if all(tensor.dtype in EASY and tensor.is_cpu for tensor in tensors):
-        whole: Numbers = np.concatenate(
-            [tensor.numpy() for tensor in tensors], dtype=np.float64
-        )
-        return np.abs(whole, out=whole)
-    wide = accumulation_dtype(tensors[0].device)
-    pieces = [tensor.abs().to(tensors[0].device, wide) for tensor in tensors]
-    host: Numbers = torch.cat(pieces).cpu().double().numpy()
-    return host
+def _table(pieces: Sequence[Tensor], counts: Whole) -> Numbers:
+    """Give absolute values in double, a row for each piece, filled up with zeros."""
+    first = pieces[0].device
+    wide = accumulation_dtype(first)
+    whole = torch.cat([piece.abs().to(first, wide) for piece in pieces])
+    table = np.zeros((len(pieces), counts.max()))
+    table[np.arange(counts.max()) < counts[:, None]] = whole.cpu().double().numpy()
+    return table

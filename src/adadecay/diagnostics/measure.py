@@ -6,8 +6,6 @@ effective decay. Mean and deviation of |g| are of the whole layer; θ is then lo
 in a sample, drawn at random, because that is enough and torch's quantile stops at 16 M.
 """
 
-import math
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +15,10 @@ from torch.optim import Optimizer
 
 from adadecay import sharding
 from adadecay.adaptation import Adaptation, collect, decays
-from adadecay.diagnostics.description import Known, LayerRates, Sample, describe
+from adadecay.diagnostics.description import QUANTILES, LayerRates, Sample, describe
 from adadecay.optimizer import AdaDecay
 from adadecay.paths.batches import Given
-from adadecay.paths.kernel_rates import parts_of_layers
+from adadecay.paths.kernel_rates import look_at_samples
 from adadecay.paths.loop import members_by_layer
 from adadecay.rates import Statistics, accumulation_dtype
 from adadecay.sharding.statistics import local_layer_statistics
@@ -29,7 +27,6 @@ TRUSTED = 1e-2  # of the squared mean: a variance above it is known to four digi
 TINY = 1e-30  # below it float32 may have lost squares
 
 
-@torch.no_grad()
 def measure(
     optimizer: Optimizer,
     *,
@@ -59,8 +56,31 @@ def measure(
         >>> [rates.layer for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    found = list(_samples(optimizer, names_in(model), samples, generator))
-    return describe(found)
+    return measure_named(optimizer, names_in(model), samples, generator)
+
+
+@torch.no_grad()
+def measure_named(
+    optimizer: Optimizer,
+    names: dict[Tensor, str],
+    samples: int,
+    generator: torch.Generator | None = None,
+) -> list[LayerRates]:
+    """Do the same with names that are known already."""
+    pairs = tensors_of(optimizer, names)
+    shared = sharding.layer_statistics([tensors for _, tensors in pairs])
+    found: list[LayerRates | Sample] = []
+    for (group, tensors), given in zip(pairs, shared, strict=True):
+        local = tensors._replace(
+            params=list(map(sharding.local, tensors.params)),
+            grads=list(map(sharding.local, tensors.grads)),
+        )
+        places = [_choice(grad.numel(), samples, generator) for grad in local.grads]
+        decay = group["weight_decay"]
+        rows = _by_kernel(local, places, decay) if given is None else None
+        found += rows or _samples(local, places, decay, given)
+    rest = iter(describe([each for each in found if isinstance(each, Sample)]))
+    return [next(rest) if isinstance(each, Sample) else each for each in found]
 
 
 def names_in(model: nn.Module | None) -> dict[Tensor, str]:
@@ -102,37 +122,15 @@ def tensors_of(optimizer: Optimizer, names: dict[Tensor, str]) -> list[Any]:
     return pairs
 
 
-def _samples(
-    optimizer: Optimizer,
-    names: dict[Tensor, str],
-    samples: int,
-    generator: torch.Generator | None,
-) -> Iterator[Sample]:
-    pairs = tensors_of(optimizer, names)
-    shared = sharding.layer_statistics([tensors for _, tensors in pairs])
-    for (group, tensors), known in zip(pairs, shared, strict=True):
-        given = _plain_statistics(tensors) if known is None else known
-        for i, param in enumerate(tensors.params):
-            grad, weight = sharding.local(tensors.grads[i]), sharding.local(param)
-            size = grad.numel()
-            if size > samples:
-                drawn = _choice(size, samples, generator).to(grad.device)
-                grad, weight = grad.take(drawn), weight.take(drawn)
-            grad, weight = grad.reshape(-1), weight.reshape(-1)
-            yield Sample(
-                tensors.names[i],
-                size,
-                grad,
-                weight,
-                given[tensors.layers[i]],
-                tensors.alpha,
-                tensors.unit_mean,
-                group["weight_decay"],
-            )
+def _choice(
+    size: int, samples: int, generator: torch.Generator | None
+) -> Tensor | None:
+    """Draw the places to look at, or None for all of few.
 
-
-def _choice(size: int, samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draw the places to look at; without a generator always the same ones."""
+    Without a generator they are always the same.
+    """
+    if size <= samples:
+        return None
     if generator is None:
         return _fixed_choice(size, samples)
     return torch.randint(size, (samples,), generator=generator)
@@ -145,14 +143,61 @@ def _fixed_choice(size: int, samples: int) -> Tensor:
     )
 
 
-def _plain_statistics(
+def _by_kernel(
+    tensors: sharding.Tensors, places: list[Tensor | None], weight_decay: float | Tensor
+) -> list[LayerRates] | None:
+    """Let the kernel look, where it can: a training step may take but a millisecond."""
+    numbers = look_at_samples(
+        tensors.params,
+        tensors.grads,
+        tensors.layers,
+        places,
+        alpha=tensors.alpha,
+        unit_mean=tensors.unit_mean,
+        levels=QUANTILES,
+    )
+    if numbers is None:
+        return None
+    decay, width = float(weight_decay), 2 + len(QUANTILES)
+    starts = range(0, len(numbers), width)
+    return [
+        LayerRates(
+            name,
+            grad.numel(),
+            numbers[i],
+            tuple(numbers[i + 2 : i + width]),
+            decay * numbers[i + 1],
+        )
+        for i, name, grad in zip(starts, tensors.names, tensors.grads, strict=True)
+    ]
+
+
+def _samples(
     tensors: sharding.Tensors,
-) -> Mapping[int, Statistics | Known]:
-    """Give each layer's mean and deviation of |g|, by the fastest way there is."""
-    summed = parts_of_layers(tensors.grads, tensors.layers)
-    if summed is None:
-        return _quick_statistics(tensors)
-    return _by_kernel(tensors, summed)
+    places: list[Tensor | None],
+    weight_decay: float | Tensor,
+    given: Given | None,
+) -> list[Sample]:
+    known = _quick_statistics(tensors) if given is None else given
+    return [
+        Sample(
+            tensors.names[i],
+            grad.numel(),
+            _pick(grad, places[i]),
+            _pick(tensors.params[i], places[i]),
+            known[tensors.layers[i]],
+            tensors.alpha,
+            tensors.unit_mean,
+            weight_decay,
+        )
+        for i, grad in enumerate(tensors.grads)
+    ]
+
+
+def _pick(tensor: Tensor, places: Tensor | None) -> Tensor:
+    if places is None:
+        return tensor.reshape(-1)
+    return tensor.take(places.to(tensor.device))
 
 
 def _quick_statistics(tensors: sharding.Tensors) -> Given:
@@ -187,19 +232,6 @@ def _quick_statistics(tensors: sharding.Tensors) -> Given:
             pair = torch.stack([mean[row], variance[row].sqrt()])
             pair = pair.to(device, accumulation_dtype(device))
             found[tensors.layers[places[0]]] = Statistics(pair[0], pair[1])
-    return found
-
-
-def _by_kernel(tensors: sharding.Tensors, summed: list[float]) -> dict[int, Known]:
-    """Make each layer's statistics from what the kernel has summed up."""
-    counts: dict[int, int] = {}
-    for grad, layer in zip(tensors.grads, tensors.layers, strict=True):
-        counts[layer] = counts.get(layer, 0) + grad.numel()
-    found: dict[int, Known] = {}
-    for i, layer in enumerate(tensors.layers):
-        mean, root = summed[2 * i : 2 * i + 2]
-        # The root is 0 where a gradient is not finite: θ is 1 there, as in SGD.
-        found[layer] = mean, root / math.sqrt(max(1, counts[layer])), None
     return found
 
 

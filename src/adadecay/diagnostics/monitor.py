@@ -4,13 +4,15 @@ In: an optimizer, and writers. Out: calls of the writers, right after the steps 
 at, with the gradients that those steps used.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay.diagnostics.measure import measure, settings_of
+from adadecay.diagnostics.description import LayerRates
+from adadecay.diagnostics.measure import measure_named, names_in, settings_of
 from adadecay.diagnostics.writers import Writer
 
 
@@ -56,15 +58,24 @@ class Monitor:
         settings_of(optimizer)
         self.writers, self.every, self.model = list(writers), every, model
         self.samples, self.step = samples, first
+        self._names: dict[Tensor, str] = {}
         self._handle = optimizer.register_step_post_hook(self._after)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         due = self.step % self.every == 0
         if due:
-            layers = measure(optimizer, model=self.model, samples=self.samples)
+            layers = self.look(optimizer)
             for write in self.writers:
                 write(self.step, layers)
         self.step += 1
+
+    def look(self, optimizer: Optimizer) -> list[LayerRates]:
+        """Measure now, whatever the step, and tell nobody."""
+        params = itertools.chain(*(g["params"] for g in optimizer.param_groups))
+        # Walking through a model costs more than this; parameters seldom change.
+        if self.model is not None and any(p not in self._names for p in params):
+            self._names = names_in(self.model)
+        return measure_named(optimizer, self._names, self.samples)
 
     def close(self) -> None:
         """Stop looking."""

@@ -1,9 +1,11 @@
 """What the kernel knows of gradients without a step: θ, and the sums of a layer's part.
 
 In: gradients on the CPU. Out: θ of each, as :mod:`adadecay.paths.foreach_rates` gives
-it, or what parts of layers sum up to; None where the kernel is absent or can not take
-them, for which :func:`fastest_rates` has the ordinary way.
+it, or what parts of layers sum up to, or a few numbers about θ; None where the kernel
+is absent or can not take them, for which others have the ordinary way.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -80,11 +82,59 @@ def parts_of_layers(grads: list[Tensor], layers: list[int]) -> list[float] | Non
     return sums
 
 
-def _suit(grads: list[Tensor]) -> bool:
+def look_at_samples(
+    params: list[Tensor],
+    grads: list[Tensor],
+    layers: list[int],
+    places: list[Tensor | None],
+    *,
+    alpha: float,
+    unit_mean: bool,
+    levels: Sequence[float],
+) -> list[float] | None:
+    """Describe θ in a sample of each tensor.
+
+    Args:
+        params: the parameters.
+        grads: their gradients.
+        layers: the layer of each.
+        places: which elements of each to look at, in the order of memory; None for all.
+        alpha: steepness α.
+        unit_mean: divide θ by its mean over the sample.
+        levels: of the quantiles, ascending.
+
+    Returns:
+        For each tensor the mean of θ, Σθw² / Σw² and the quantiles of θ, flat; None
+        where the kernel can not take them.
+    """
+    if not _suit(grads, params):
+        return None
+    assert kernels.native is not None
+    sizes = list(map(size_of, grads))
+    numbers: list[float] = kernels.native.look(
+        list(map(address_of, params)),
+        list(map(address_of, grads)),
+        sizes,
+        list(map(TYPES.__getitem__, map(type_of, grads))),
+        layers,
+        [0 if drawn is None else drawn.data_ptr() for drawn in places],
+        [
+            size if drawn is None else len(drawn)
+            for size, drawn in zip(sizes, places, strict=True)
+        ],
+        alpha,
+        unit_mean,
+        list(levels),
+        torch.get_num_threads(),
+    )
+    return numbers
+
+
+def _suit(grads: list[Tensor], params: list[Tensor] | None = None) -> bool:
     return (
         kernels.native is not None
         and not torch.compiler.is_compiling()
         and not any(grad.requires_grad for grad in grads)
-        and suit(grads, grads, [])
+        and suit(params or grads, grads, [])
         and all(grad.data_ptr() % grad.element_size() == 0 for grad in grads)
     )
