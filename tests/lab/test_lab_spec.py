@@ -202,6 +202,57 @@ def test_keeping_what_is_not_there(only, part):
         vary(read_spec("paper/comparison"), only=only)
 
 
+def test_a_point_of_a_grid_is_kept_by_what_tables_call_it():
+    spec = read_spec("paper/dropout")
+    names = ["lenet-4(dropout=0.125)", "lenet-4(dropout=0)"]
+    few = vary(spec, only={"network": names, "dataset": ["mnist"]})
+    (cell,) = few.cells
+    assert [each.name for each in cell.dataset] == ["mnist"]
+    assert [each.arguments for each in cell.network] == [
+        {"dropout": 0.0},
+        {"dropout": 0.125},
+    ]
+    cells = {trial.cell.name for trial in make_plan(few).trials}
+    assert cells == {f"mnist/{name}" for name in names}
+    whole = vary(spec, only={"network": ["lenet-4"]})
+    assert whole.cells == spec.cells
+
+
+def test_the_same_trials_are_kept_whether_named_or_all():
+    """So that nothing is computed again in a smaller study."""
+    spec = read_spec("paper/dropout")
+    few = vary(spec, only={"network": ["lenet-4(dropout=0.25)"]})
+    ids = {trial.id for trial in make_plan(few).trials}
+    assert ids
+    assert ids < {trial.id for trial in make_plan(spec).trials}
+
+
+@pytest.mark.parametrize("name", ["lab_own:tiny", "tiny"])
+def test_a_users_own_is_kept_whole_by_its_long_or_short_name(name):
+    own = {"name": "lab_own:tiny", "size": [1, 2]}
+    both = [{"dataset": ["digits"], "network": ["nn-2", own]}]
+    spec = make_spec(
+        {"name": "n", "title": "t", "cells": both, "optimizers": ["sgd"]},
+        file="own.toml",
+    )
+    (cell,) = vary(spec, only={"network": [name]}).cells
+    assert [(each.name, each.arguments) for each in cell.network] == [
+        ("lab_own:tiny", {"size": [1, 2]})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,b", ["a", "b"]),
+        ("a(x=1, y=2),b(x=1,y=3)", ["a(x=1, y=2)", "b(x=1,y=3)"]),
+        ("adadecay, pooled,sgd", ["adadecay, pooled", "sgd"]),
+    ],
+)
+def test_commas_within_a_label_do_not_part_it(text, names):
+    assert parse_only([f"network={text}"]) == {"network": names}
+
+
 def test_only_on_the_command_line():
     both = parse_only(["network=nn-2,nn-3", "dataset=mnist"])
     assert both == {"network": ["nn-2", "nn-3"], "dataset": ["mnist"]}

@@ -10,12 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adadecay.lab.labels import brackets, short_names
 from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError, make_spec
 
 __all__ = ["parse_only", "vary"]
 
 KINDS = ("dataset", "network", "optimizer")
+# Labels have commas of their own: in brackets, and before a space.
+COMMA = re.compile(r",(?!\s)(?![^()]*\))")
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -28,7 +31,7 @@ def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
                 f"--only {text}: must be KIND=NAME[,NAME…], where KIND is one of "
                 f"{', '.join(KINDS)}."
             )
-        only.setdefault(kind, []).extend(names.split(","))
+        only.setdefault(kind, []).extend(COMMA.split(names))
     return only
 
 
@@ -43,7 +46,8 @@ def vary(
 
     Args:
         spec: the study to start from.
-        only: names to keep, by kind: ``{"network": ["nn-2"]}``.
+        only: names to keep, by kind: ``{"network": ["nn-2"]}``; or, of datasets and
+            networks with arguments, what tables call them: ``"lenet-4(dropout=0)"``.
         width: the width of every network that takes one.
         **changes: any of ``trials``, ``epochs``, ``batch_size``, ``seed``, ``holdout``
             and ``examples``; None leaves it.
@@ -65,7 +69,7 @@ def vary(
         if kind == "optimizer":
             optimizers = _keep_optimizers(optimizers, names)
         else:
-            cells = _keep_cells(cells, kind, names)
+            cells = _keep_cells(cells, kind, names, short_names(spec))
     if width is not None:
         said.append(f"width={width:g}")
         cells = [_with_width(cell, width) for cell in cells]
@@ -106,18 +110,32 @@ def _keep_optimizers(
 
 
 def _keep_cells(
-    cells: list[CellSpec], kind: str, names: Sequence[str]
+    cells: list[CellSpec], kind: str, names: Sequence[str], short: dict[str, str]
 ) -> list[CellSpec]:
-    present = {each.name for cell in cells for each in getattr(cell, kind)}
-    _require_all(kind, names, present)
+    present: set[str] = set()
     kept = []
     for cell in cells:
-        rest = tuple(each for each in getattr(cell, kind) if each.name in names)
+        rest: list[Named] = []
+        for each in getattr(cell, kind):
+            points = _points(each, short)
+            present |= {each.name, short[each.name], *points}
+            if {each.name, short[each.name]} & set(names):
+                rest.append(each)
+            else:
+                rest += [point for label, point in points.items() if label in names]
         if rest:
-            kept.append(cell.model_copy(update={kind: rest}))
-    if not kept:
-        raise SpecError(f"--only leaves no cell of this study with {kind} {names}.")
+            kept.append(cell.model_copy(update={kind: tuple(rest)}))
+    _require_all(kind, names, present)
     return kept
+
+
+def _points(each: Named, short: dict[str, str]) -> dict[str, Named]:
+    """Give each point of a grid, by what tables call it."""
+    points = {}
+    for arguments in each.grid():
+        point = Named.model_validate({"name": each.name, **arguments})
+        points[short[each.name] + brackets(arguments)] = point
+    return points
 
 
 def _require_all(kind: str, names: Sequence[str], present: set[str]) -> None:
