@@ -11,6 +11,9 @@ and verdicts are the lab's.
     python tools/evidence.py --check      exit status 1 when something has drifted
     python tools/evidence.py --pages DIR  also the lab's report page of each study
 
+In a sentence ``<!-- number:NAME | CELL | WHO -->`` … ``<!-- /number -->`` holds one
+score of a kept study (WHO is an optimizer) or one difference (``adadecay − sgd``).
+
 A block's NAME is a kept study (all of it, or ``NAME:scores``, ``NAME:differences``,
 ``NAME:pictures``), or one of ``studies``, ``claims``, ``machine`` and ``cost``.
 """
@@ -24,7 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence_pictures import picture_digest, pictures_of, write_picture
-from evidence_text import claims_text, cost_text, machine_text, studies_text, study_text
+from evidence_text import (
+    claims_text,
+    cost_text,
+    inline_text,
+    machine_text,
+    studies_text,
+    study_text,
+)
 
 from adadecay.lab.report.figure import Figure
 from adadecay.lab.stats.analysis import Analysis, analyse
@@ -35,6 +45,7 @@ PAGES = ("README.md", "docs/results.md", "docs/kernel.md")
 BLOCK = re.compile(
     r"(<!-- evidence:(\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL | re.MULTILINE
 )
+NUMBER = re.compile(r"(<!-- number:([^>]*?) -->)([^<]*)(<!-- /number -->)")
 # A results folder that `adadecay run` fills may lie in the same place.
 STORE = ("trials", "studies", "reports")
 
@@ -102,14 +113,29 @@ class Evidence:
         folder = "pictures" if page.startswith("docs/") else "docs/pictures"
         return study_text(name, self.studies[name], part, self.albums[name], folder)
 
+    def number(self, wanted: str, page: str) -> str:
+        """Return what a number in a sentence has to be."""
+        name, where, who = (part.strip() for part in wanted.split("|"))
+        if name not in self.studies:
+            return "*not run yet*"
+        text = inline_text(self.studies[name], where, who)
+        if text is None:
+            raise SystemExit(f"{page}: {name} has no {who} in {where}.")
+        return text
+
     def renewed(self, page: str) -> str:
         """Return a page with its blocks as they should be."""
         text = (self.root / page).read_text("utf-8")
         opened = len(re.findall(r"<!-- evidence:\S+ -->", text))
         if opened != len(BLOCK.findall(text)):
             raise SystemExit(f"{page}: a block of evidence has no end.")
-        return BLOCK.sub(
+        if text.count("<!-- number:") != len(NUMBER.findall(text)):
+            raise SystemExit(f"{page}: a number has no end.")
+        text = BLOCK.sub(
             lambda found: f"{found[1]}{self.text(found[2], page)}\n{found[4]}", text
+        )
+        return NUMBER.sub(
+            lambda found: f"{found[1]}{self.number(found[2], page)}{found[4]}", text
         )
 
 

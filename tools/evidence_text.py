@@ -100,6 +100,40 @@ def study_text(
     return "\n\n".join([*filter(None, told), *drawn])
 
 
+def inline_text(analysis: Analysis, where: str, who: str) -> str | None:
+    """Return one number for a sentence: a score, or a difference with its interval.
+
+    Args:
+        analysis: the study's.
+        where: the cell, as tables call it.
+        who: an optimizer, or two of them: ``adadecay − sgd``.
+
+    Returns:
+        The text; None where the study has no such number.
+    """
+    numbers = Numbers.fitting(analysis)
+    ours, minus, other = who.partition(" − ")
+    if not minus:
+        table = arm_table(analysis, numbers)
+        found = _row(table, {"Cell": where, "Optimizer": ours})
+        return None if found is None else found["Average"]
+    table = comparison_table(analysis, numbers)
+    found = _row(table, {"Cell": where, "Ours": ours, "Other": other})
+    if found is None:
+        return None
+    inside = f"interval {found['Interval']}, {found['Pairs']} pairs"
+    return f"{found['Difference']}{numbers.unit} ({inside})"
+
+
+def _row(table: Table, wanted: Mapping[str, str]) -> dict[str, str] | None:
+    titles = [column.title for column in table.columns]
+    for row in table.rows:
+        told = dict(zip(titles, (cell.text for cell in row), strict=True))
+        if wanted.items() <= told.items():
+            return told
+    return None
+
+
 def studies_text(studies: Mapping[str, Analysis]) -> str:
     """Return one row for each kept study: how much of it there is, and its answer."""
     rows = []

@@ -112,6 +112,37 @@ def test_a_block_holds_the_numbers_of_the_results(filled):
     assert sgd.split("|")[6].strip() == "98.53"
 
 
+def test_a_number_in_a_sentence_is_the_one_in_the_table(filled):
+    """A difference, a score, and one of a study that is not there."""
+    asked = ["paper/comparison | MNIST · NN-2 | adadecay − sgd"]
+    asked += ["paper/comparison | MNIST · NN-2 | sgd", "mine | Any | sgd"]
+    mark = "".join(f"<!-- number:{each} -->?<!-- /number --> " for each in asked)
+    page = filled / "README.md"
+    page.write_text(page.read_text("utf-8") + f"By {mark}each.", "utf-8")
+    assert drift(filled) == ["README.md has drifted from the kept results"]
+    tool.renew(tool.Evidence(filled))
+    said = [found[2] for found in tool.NUMBER.findall(page.read_text("utf-8"))]
+    rows = block(filled, "paper/comparison").splitlines()
+    row = next(x for x in rows if "| adadecay | sgd | 4 |" in x).split(" | ")
+    score = next(x for x in rows if "| sgd | 4 | " in x).split(" | ")[3]
+    difference = f"{row[4]} points (interval {row[5]}, 4 pairs)"
+    assert said == [difference, score, "*not run yet*"]
+    assert drift(filled) == []
+
+
+@pytest.mark.parametrize(
+    ("mark", "part"),
+    [
+        ("<!-- number:paper/alpha | Nowhere | sgd -->1<!-- /number -->", "has no sgd"),
+        ("<!-- number:paper/alpha | Nowhere | sgd -->1", "a number has no end"),
+    ],
+)
+def test_a_number_that_does_not_exist_is_refused(filled, mark, part):
+    (filled / "README.md").write_text(mark, "utf-8")
+    with pytest.raises(SystemExit, match=part):
+        drift(filled)
+
+
 def test_an_unfinished_study_says_so(filled):
     text = block(filled, "paper/comparison")
     assert "9 of 12 trials finished" in text
