@@ -5,6 +5,7 @@ a page.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +60,8 @@ def command_of(name: str) -> str:
     for change in filter(None, changes.removesuffix("]").split(",")):
         key, _, value = change.partition("=")
         if key in ("dataset", "network", "optimizer"):
-            words.append(f"--only {key}={value.replace('+', ',')}")
+            chosen = f"{key}={value.replace('+', ',')}"
+            words.append(f"--only {shlex.quote(chosen)}")
         else:
             words.append(f"--{key.replace('_', '-')} {value}")
     return " ".join(words)

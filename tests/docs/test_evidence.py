@@ -1,6 +1,7 @@
 """Numbers on the pages come from the kept results, and drift is noticed."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -241,6 +242,7 @@ def test_a_block_without_end_or_with_an_unknown_part_is_refused(filled):
         ("paper/alpha", {"trials": 10, "only": {"network": ["nn-2"]}}),
         ("controls", {"epochs": 5, "only": {"dataset": ["mnist", "cifar-10"]}}),
         ("paper/comparison", {"batch_size": 64, "width": 0.25}),
+        ("paper/dropout", {"only": {"network": ["lenet-4(dropout=0.125)"]}}),
     ],
 )
 def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
@@ -253,7 +255,8 @@ def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
             assert f"--{key.replace('_', '-')} {value}" in command
     if "only" in changes:
         [(kind, names)] = changes["only"].items()
-        assert f"--only {kind}={','.join(names)}" in command
+        chosen = shlex.quote(f"{kind}={','.join(names)}")  # brackets need it
+        assert f"--only {chosen}" in command
 
 
 def test_the_cost_of_an_epoch_is_told_as_the_command_prints_it(root, monkeypatch):

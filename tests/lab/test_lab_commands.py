@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from lab_runs import small_study
 from typer.testing import CliRunner
 
 from adadecay.commands import app
+from adadecay.commands.run import how_to_go_on
 from adadecay.commands.tables import describe_estimate
 from adadecay.lab import study as study_module
 from adadecay.lab.engines import (
@@ -272,3 +274,11 @@ def test_the_demo_ends_with_a_report(tmp_path, monkeypatch):
     page = tmp_path / "results" / "quickstart.html"
     assert str(page) in done.output.replace("\n", "")
     assert "adadecay" in page.read_text()
+
+
+def test_the_command_to_go_on_can_be_pasted_into_a_shell(monkeypatch):
+    words = ["run", "paper/dropout", "--only", "network=lenet-4(dropout=0)"]
+    monkeypatch.setattr(sys, "argv", ["adadecay", *words])
+    said = how_to_go_on().removeprefix("To go on: ")
+    assert shlex.split(said) == ["adadecay", *words]
+    assert "'network=lenet-4(dropout=0)'" in said

@@ -1,5 +1,6 @@
 """``adadecay run STUDY``: run what is left of a study; again is the resume."""
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,7 +106,7 @@ def run_study(
 
 def how_to_go_on() -> str:
     """Name the command that resumes this one."""
-    return f"To go on: adadecay {' '.join(sys.argv[1:])}"
+    return f"To go on: adadecay {shlex.join(sys.argv[1:])}"
 
 
 def exit_status(outcome: "Outcome") -> int:

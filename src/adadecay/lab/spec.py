@@ -256,7 +256,7 @@ class StudySpec(BaseModel):
     def _plain(cls, value: str) -> str:
         # Names become folders, so that anything else could leave the results.
         base, bracket, rest = value.partition("[")
-        safe = not bracket or re.fullmatch(r"[A-Za-z0-9_.,=+:\-]+\]", rest)
+        safe = not bracket or re.fullmatch(r"[A-Za-z0-9_.,=+:()\-]+\]", rest)
         if not NAME.fullmatch(base) or ".." in base or not safe:
             raise ValueError(
                 "must be letters, digits and any of - _ . with / between parts"

@@ -87,7 +87,7 @@ def vary(
 
 def _name(name: str, said: list[str]) -> str:
     plain = ",".join(said)
-    text = re.sub(r"[^A-Za-z0-9_.=+,:-]", "", plain.replace("/", "."))
+    text = re.sub(r"[^A-Za-z0-9_.=+,:()-]", "", plain.replace("/", "."))
     if len(text) < len(plain.replace(" ", "")):  # a label's other characters
         text += "-" + hashlib.sha256(plain.encode()).hexdigest()[:6]
     base, bracket, rest = name.partition("[")
