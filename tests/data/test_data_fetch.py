@@ -173,7 +173,10 @@ def test_a_folder_that_also_holds_the_files_of_another_dataset(cache, tmp_path):
     """As torchvision keeps them: MNIST and Fashion-MNIST use the same names."""
     put(tmp_path / "A" / "raw", idx_files(random_arrays(seed=1)))
     put(tmp_path / "B" / "raw", idx_files(ARRAYS))
-    fetch(idx_item(), cache, folder=tmp_path, source="folder")
+    item = idx_item()
+    found = fetch(item, cache, folder=tmp_path, source="folder")
+    arrays, _ = open_arrays(found, item.parts)
+    np.testing.assert_array_equal(arrays["test_images"], ARRAYS["test_images"])
 
 
 def test_cifar_by_hand_in_each_form(cache, tmp_path):
@@ -187,7 +190,9 @@ def test_cifar_by_hand_in_each_form(cache, tmp_path):
     }
     for name, files in forms.items():
         put(tmp_path / name, files)
-        fetch(item, cache, folder=tmp_path / name, source="folder")
+        found = fetch(item, cache, folder=tmp_path / name, source="folder")
+        opened, _ = open_arrays(found, item.parts)
+        np.testing.assert_array_equal(opened["test_images"], arrays["test_images"])
 
 
 def test_the_python_form_of_cifar_is_refused_by_name(cache, tmp_path):
