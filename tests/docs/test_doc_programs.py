@@ -1,11 +1,14 @@
-"""The Python on the pages compiles, and names only what there is; README's runs."""
+"""Python and studies on the pages: they name what there is, and README's run."""
 
 import ast
 import inspect
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
-from doc_pages import blocks, pages
+from doc_pages import ROOT, blocks, pages
 
 import adadecay
 
@@ -16,6 +19,12 @@ PROGRAMS = [
     if page != "docs/api.md"
     for block in blocks(page)
     if block.language == "python"
+]
+STUDIES = [
+    block
+    for page in pages()
+    for block in blocks(page)
+    if block.language == "toml" and "[[cells]]" in block.text
 ]
 
 
@@ -99,3 +108,25 @@ def test_the_use_that_the_readme_shows_trains():
         names["optimizer"].step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=str)
+def test_a_study_on_a_page_runs_beside_the_model_it_names(study, tmp_path):
+    shutil.copy(ROOT / "examples" / "own_model.py", tmp_path)
+    (tmp_path / "own_study.toml").write_text(study.text)
+    words = "adadecay run own_study.toml --trials 1 --epochs 2 --workers 0 --plain"
+    done = subprocess.run(
+        [sys.executable, "-m", *words.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if " 1/1 " in line]
+    assert len(rows) >= 2, done.stdout
+
+
+def test_the_readme_shows_a_study():
+    assert "README.md" in {study.page for study in STUDIES}
