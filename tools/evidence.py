@@ -12,10 +12,12 @@ and verdicts are the lab's.
     python tools/evidence.py --pages DIR  also the lab's report page of each study
 
 In a sentence ``<!-- number:NAME | CELL | WHO -->`` … ``<!-- /number -->`` holds one
-score of a kept study (WHO is an optimizer) or one difference (``adadecay − sgd``).
+score of a kept study (WHO is an optimizer), one difference (``adadecay − sgd``), or an
+optimizer's θ (``mean θ of adadecay``; ``weighted θ of adadecay``: by w²).
 
 A block's NAME is a kept study (all of it, or ``NAME:scores``, ``NAME:differences``,
-``NAME:pictures``), or one of ``studies``, ``claims``, ``machine`` and ``cost``.
+``NAME:theta``, ``NAME:pictures``), or one of ``studies``, ``claims``, ``machine`` and
+``cost``.
 """
 
 import argparse

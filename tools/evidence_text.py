@@ -23,6 +23,9 @@ SCORES += ("Ours − paper", "Without result")
 DIFFERENCES = ("Cell", "Ours", "Other", "Pairs", "Difference", "Interval", "Paper")
 DIFFERENCES += ("Verdict",)
 SAID_ONCE = "The test set is used for validation"  # by the page, for every study
+THETAS = ("Cell", "Optimizer", "Trials", "Mean θ", "Weighted by w²")
+THETAS += ("Lowest tensor", "Highest tensor")
+THETA_OF, POWER_OF = "mean θ of ", "weighted θ of "  # in front of an optimizer
 FACTS = ("torch", "numpy", "python", "processor", "cores", "kernel", "threads")
 
 
@@ -79,6 +82,7 @@ def study_text(
     parts = {
         "scores": _pick(arm_table(analysis, numbers), SCORES),
         "differences": _pick(comparison_table(analysis, numbers), DIFFERENCES),
+        "theta": _theta_table(analysis) if analysis.thetas else NOTHING,
         "pictures": "\n\n".join(drawn) or NOTHING,
     }
     if part:
@@ -99,7 +103,28 @@ def study_text(
     if analysis.judged:
         told += ["Differences, positive where the first is better:"]
         told += [parts["differences"]]
+    if analysis.thetas:
+        told += ["θ, averaged over tensors and epochs (SGD's is 1):", parts["theta"]]
     return "\n\n".join([*filter(None, told), *drawn])
+
+
+def _theta_table(analysis: Analysis) -> str:
+    rows = []
+    for each in analysis.thetas:
+        shown = (each.mean, each.power, each.lowest, each.highest)
+        values = [DASH if value is None else f"{value:.3f}" for value in shown]
+        rows.append([each.where, each.optimizer, str(each.trials), *values])
+    return table(list(THETAS), rows, right=set(THETAS[2:]))
+
+
+def _theta_text(analysis: Analysis, where: str, who: str) -> str | None:
+    """Return a mean of θ, plain or weighted by w²."""
+    optimizer = who.removeprefix(THETA_OF).removeprefix(POWER_OF)
+    for each in analysis.thetas:
+        if (each.where, each.optimizer) == (where, optimizer):
+            value = each.mean if who.startswith(THETA_OF) else each.power
+            return None if value is None else f"{value:.3f}"
+    return None
 
 
 def inline_text(analysis: Analysis, where: str, who: str) -> str | None:
@@ -108,11 +133,14 @@ def inline_text(analysis: Analysis, where: str, who: str) -> str | None:
     Args:
         analysis: the study's.
         where: the cell, as tables call it.
-        who: an optimizer, or two of them: ``adadecay − sgd``.
+        who: an optimizer, or two of them: ``adadecay − sgd``; ``mean θ of …`` and
+            ``weighted θ of …`` ask for an optimizer's θ.
 
     Returns:
         The text; None where the study has no such number.
     """
+    if who.startswith((THETA_OF, POWER_OF)):
+        return _theta_text(analysis, where, who)
     numbers = Numbers.fitting(analysis)
     ours, minus, other = who.partition(" − ")
     if not minus:

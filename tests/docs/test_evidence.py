@@ -114,9 +114,13 @@ def test_a_block_holds_the_numbers_of_the_results(filled):
 
 
 def test_a_number_in_a_sentence_is_the_one_in_the_table(filled):
-    """A difference, a score, and one of a study that is not there."""
+    """A difference, a score, both averages of θ, and one of a study not there."""
     asked = ["paper/comparison | MNIST · NN-2 | adadecay − sgd"]
     asked += ["paper/comparison | MNIST · NN-2 | sgd", "mine | Any | sgd"]
+    asked += [
+        f"paper/comparison | MNIST · NN-2 | {kind} θ of adadecay"
+        for kind in ("mean", "weighted")
+    ]
     mark = "".join(f"<!-- number:{each} -->?<!-- /number --> " for each in asked)
     page = filled / "README.md"
     page.write_text(page.read_text("utf-8") + f"By {mark}each.", "utf-8")
@@ -127,7 +131,10 @@ def test_a_number_in_a_sentence_is_the_one_in_the_table(filled):
     row = next(x for x in rows if "| adadecay | sgd | 4 |" in x).split(" | ")
     score = next(x for x in rows if "| sgd | 4 | " in x).split(" | ")[3]
     difference = f"{row[4]} points (interval {row[5]}, 4 pairs)"
-    assert said == [difference, score, "*not run yet*"]
+    theta = next(x for x in rows if "| 0.7" in x).split(" | ")[3:5]
+    assert float(theta[0]) == pytest.approx(0.78, abs=0.01)
+    assert float(theta[1]) == pytest.approx(0.85, abs=0.01)
+    assert said == [difference, score, "*not run yet*", *theta]
     assert drift(filled) == []
 
 
@@ -228,7 +235,9 @@ def test_drift_is_noticed_and_mended(filled, spoil, names):
 def test_a_block_without_end_or_with_an_unknown_part_is_refused(filled):
     page = filled / "README.md"
     page.write_text("<!-- evidence:paper/alpha:tables -->\n<!-- /evidence -->\n")
-    with pytest.raises(SystemExit, match="none of scores, differences, pictures"):
+    with pytest.raises(
+        SystemExit, match="none of scores, differences, theta, pictures"
+    ):
         drift(filled)
     page.write_text("<!-- evidence:paper/alpha -->\n")
     with pytest.raises(SystemExit, match="no end"):

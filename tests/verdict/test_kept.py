@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 from simulated_study import two_arms
@@ -89,14 +90,21 @@ def test_scores_keep_every_bit_and_the_rest_is_small(tmp_path):
     assert not (tmp_path / "rates.parquet").exists()
 
 
-def test_only_the_rates_of_adadecay_are_kept(tmp_path):
+def test_rates_are_kept_for_every_optimizer(tmp_path):
     table = two_arms(0.3, trials=2, epochs=5)
     rates = pl.DataFrame({"trial": table["trial"], "epoch": table["epoch"]})
-    rates = rates.with_columns(layer=pl.lit("0.weight"), mean_theta=pl.lit(0.7))
+    rates = rates.with_columns(
+        pl.col("trial").cast(pl.Categorical),
+        layer=pl.lit("0.weight", dtype=pl.Categorical),
+        mean_theta=pl.lit(0.712345),
+        power_theta=pl.lit(1.298765),
+    )
     write_kept(Evidence(table, rates=rates, name="mine"), tmp_path)
-    kept = pl.read_parquet(tmp_path / "rates.parquet")
-    ours = table.filter(pl.col("optimizer") == "adadecay")["trial"]
-    assert set(kept["trial"]) == set(ours)
+    kept = read_kept(tmp_path).rates
+    assert kept["trial"].to_list() == table["trial"].to_list()
+    assert kept["epoch"].to_list() == table["epoch"].to_list()
+    assert set(kept["mean_theta"]) == {np.float32(0.712345)}
+    assert set(kept["power_theta"]) == {np.float32(1.298765)}
 
 
 def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):

@@ -10,7 +10,6 @@ from simulated_study import (
     Setting,
     comparison_settings,
     simulate,
-    simulate_rates,
     two_arms,
 )
 
@@ -78,19 +77,6 @@ def test_words_say_who_is_better(gain, verb):
     (comparison,) = analysis.comparisons
     words = effect_words(comparison, Numbers.fitting(analysis))
     assert words.startswith(f"adadecay {verb} sgd in MNIST · NN-2: ")
-
-
-def test_the_claim_about_theta_is_about_adadecay_alone():
-    """The controls have a θ as well; theirs is made to be another."""
-    settings = [Setting(optimizer=name, alpha=4.0) for name in ("adadecay", "shuffled")]
-    results = simulate(settings, trials=3, epochs=4)
-    ours = simulate_rates(results, mean=0.9)
-    called_ours = results.with_columns(optimizer_name=pl.lit("adadecay"))
-    theirs = simulate_rates(called_ours, mean=0.3).join(ours, on="trial", how="anti")
-    rates = pl.concat([ours, theirs])
-    assert rates["trial"].n_unique() == 6
-    (found,) = analyse(Evidence(results, rates=rates)).thetas
-    assert (found.optimizer, found.trials) == ("adadecay", 3)
 
 
 def test_each_comparison_of_a_claim_has_its_own_verdict():

@@ -155,7 +155,7 @@ def claim_words(result: ClaimResult, numbers: Numbers) -> str:
         layers += [each.highest for each in result.thetas]
         return (
             f"Mean θ is between {min(means):.3f} and {max(means):.3f} in "
-            f"{plural(len(means), 'setting')}; single layers go from "
+            f"{plural(len(means), 'setting')}; single tensors go from "
             f"{min(layers):.3f} to {max(layers):.3f}."
         )
     text = f"{_counted([each.verdict for each in result.judged if each.verdict])}"

@@ -230,10 +230,16 @@ def _judge_for(
 
 
 def _judge_theta(thetas: list[ThetaAverage]) -> ClaimResult:
-    verdicts = [
-        judge_equivalence(each.interval, THETA_MARGIN, centre=1.0) for each in thetas
+    """Judge AdaDecay as the paper sets it: with α = 0 the average is 1 by nature."""
+    claimed = [
+        each
+        for each in thetas
+        if each.name == "adadecay" and each.alpha == paper.DEFAULT_ALPHA
     ]
-    return ClaimResult(THETA_CLAIM, combine(verdicts, None), thetas=tuple(thetas))
+    verdicts = [
+        judge_equivalence(each.interval, THETA_MARGIN, centre=1.0) for each in claimed
+    ]
+    return ClaimResult(THETA_CLAIM, combine(verdicts, None), thetas=tuple(claimed))
 
 
 def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:

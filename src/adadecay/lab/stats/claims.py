@@ -254,8 +254,9 @@ CLAIMS: Final = (
     ),
     Claim(
         "against matched decay",
-        "The gain remains when the other decays as much on average",
-        "AdaDecay − SGD whose decay is scaled to AdaDecay's mean θ, layer by layer",
+        "The gain remains against one constant rate a layer, matched to AdaDecay's",
+        "AdaDecay − SGD with one rate a layer: AdaDecay's mean θ there, or Σθw²/Σw²; "
+        "held against the published gain over SGD",
         _against_matched,
         "controls",
         ours=True,

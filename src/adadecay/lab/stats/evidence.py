@@ -37,7 +37,8 @@ class Evidence:
 
     Args:
         results: one row for each trial and epoch.
-        rates: one row for each trial, epoch and layer, with ``mean_theta``.
+        rates: one row for each trial, epoch and layer, with ``mean_theta`` and, where
+            it is known, ``power_theta``: the mean of θ weighted by w².
         name: of the study; the built-in ones of the paper are judged by its claims.
         title: a heading.
         summary: what it asks.
@@ -119,7 +120,8 @@ def gather(study: Any) -> Evidence:
 def _lean_rates(rates: pl.DataFrame) -> pl.DataFrame:
     # Millions of rows repeat some thousand names: a number for each is enough.
     names = pl.col("trial", "layer").cast(pl.Categorical)
-    return rates.select(names, "epoch", "mean_theta")
+    thetas = pl.col("mean_theta", "power_theta").cast(pl.Float32)
+    return rates.select(names, "epoch", thetas)
 
 
 def _score_name(results: pl.DataFrame) -> str:

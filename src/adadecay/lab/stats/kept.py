@@ -5,7 +5,7 @@
     FOLDER/
       study.json        name, what it asks, how it is judged, where and with what it ran
       results.parquet   one row for each trial and epoch: ``Study.results()``
-      rates.parquet     mean θ of AdaDecay's trials, by epoch and layer
+      rates.parquet     θ by trial, epoch and layer: its mean, plain and weighted by w²
 
 In: a ``Study``. Out: :class:`Evidence`, the same that :func:`gather` makes of the study
 itself, without its results folder and its checkpoints. ``results.parquet`` alone, or
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from polars import selectors as cs
 
 from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.evidence import Evidence, gather
@@ -60,21 +61,12 @@ def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
     rough = pl.col(*(set(ROUGH) & set(evidence.results.columns)))
     results = evidence.results.with_columns(rough.cast(pl.Float32))
     results.write_parquet(paths[1], compression="zstd", compression_level=19)
-    rates = _own_rates(evidence)
-    if rates is not None and not rates.is_empty():
+    if evidence.rates is not None and not evidence.rates.is_empty():
         paths.append(folder / "rates.parquet")
+        lean = cs.categorical().cast(pl.String), cs.float().cast(pl.Float32)
+        rates = evidence.rates.with_columns(*lean)
         rates.write_parquet(paths[-1], compression="zstd", compression_level=19)
     return paths
-
-
-def _own_rates(evidence: Evidence) -> pl.DataFrame | None:
-    """Return the θ of AdaDecay itself: nothing is read of the controls'."""
-    if evidence.rates is None or evidence.results.is_empty():
-        return None
-    ours = evidence.results.filter(pl.col("optimizer_name") == "adadecay")
-    kept = evidence.rates.with_columns(pl.col("trial", "layer").cast(pl.String))
-    kept = kept.filter(pl.col("trial").is_in(ours["trial"].unique().to_list()))
-    return kept.select("trial", "epoch", "layer", pl.col("mean_theta").cast(pl.Float32))
 
 
 def is_kept(folder: Path) -> bool:

@@ -1,7 +1,7 @@
-"""The average of θ: is it 1, as the paper says?
+"""The average of θ: is it 1, as the paper says? And how much do the controls decay?
 
-In: the table of ``Study.rates()`` and the trials. Out: for each cell with AdaDecay the
-mean of θ over layers and epochs, with an interval over trials.
+In: the table of ``Study.rates()`` and the trials. Out: for each arm that recorded θ its
+mean over layers and epochs, with an interval over trials, and the mean weighted by w².
 """
 
 from dataclasses import dataclass
@@ -19,59 +19,68 @@ __all__ = ["ThetaAverage", "theta_averages"]
 class ThetaAverage:
     """The mean of θ in one arm, over layers and epochs; interval over trials.
 
-    ``lowest`` and ``highest`` are the means of single layers.
+    Each tensor counts alike, whatever its size. ``lowest`` and ``highest`` are the
+    means of single ones. ``power`` is the mean of Σθw²/Σw², the rate at which the norm
+    of a layer shrinks beside SGD's; None where it is not known.
     """
 
     where: str
     optimizer: str
+    name: str
+    alpha: float | None
     trials: int
     mean: float
     interval: Interval | None
     lowest: float
     highest: float
+    power: float | None = None
 
 
 def theta_averages(
     rates: pl.DataFrame | None, trials: pl.DataFrame
 ) -> list[ThetaAverage]:
-    """Return the mean of θ for each arm of AdaDecay itself that recorded it."""
+    """Return the mean of θ for each arm that recorded it."""
     if rates is None or rates.is_empty() or trials.is_empty():
         return []
-    who = trials.filter(pl.col("optimizer_name") == "adadecay")
-    who = who.select(pl.col("trial").cast(rates.schema["trial"]), "cell", "optimizer")
+    arm = ["cell", "optimizer", "optimizer_name", "alpha"]
+    who = trials.select(pl.col("trial").cast(rates.schema["trial"]), *arm)
     # Averaged over epochs before anything else: a large study has millions of rows.
+    known = [name for name in ("mean_theta", "power_theta") if name in rates.columns]
     finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
-    means_of = finite.group_by("trial", "layer").agg(pl.col("mean_theta").mean())
-    table = means_of.collect().join(who, on="trial", maintain_order="right")
-    means = table.group_by("cell", "optimizer", "trial", maintain_order=True)
-    layers = table.group_by("cell", "optimizer", "layer").agg(
-        pl.col("mean_theta").mean()
+    means_of = finite.group_by("trial", "layer").agg(
+        pl.col(known).cast(pl.Float64).mean()
     )
-    ends = {
-        (cell, optimizer): rows.get_column("mean_theta").to_numpy()
-        for (cell, optimizer), rows in layers.group_by("cell", "optimizer")
-    }
-    averaged = means.agg(pl.col("mean_theta").mean())
+    table = means_of.collect().join(who, on="trial", maintain_order="right")
     found = []
-    for key, rows in averaged.group_by("cell", "optimizer", maintain_order=True):
-        sample = rows.get_column("mean_theta").to_numpy()
-        single = ends[key[0], key[1]]
+    for key, rows in table.group_by(arm, maintain_order=True):
+        cell, optimizer, name, alpha = key
+        single = rows.group_by("layer").agg(pl.col("mean_theta").mean())["mean_theta"]
+        averaged = rows.group_by("trial", maintain_order=True).agg(pl.col(known).mean())
+        sample = averaged["mean_theta"].to_numpy()
         found.append(
-            _average(str(key[0]), str(key[1]), sample, single.min(), single.max())
+            ThetaAverage(
+                spell_cell(str(cell)),
+                str(optimizer),
+                str(name),
+                None if alpha is None else float(str(alpha)),
+                int(sample.size),
+                _middle(sample),
+                trimmed_t(sample),
+                float(single.to_numpy().min()),
+                float(single.to_numpy().max()),
+                _power(averaged),
+            )
         )
     return found
 
 
-def _average(
-    cell: str, optimizer: str, sample: np.ndarray, lowest: float, highest: float
-) -> ThetaAverage:
+def _power(averaged: pl.DataFrame) -> float | None:
+    if "power_theta" not in averaged.columns:
+        return None
+    sample = averaged["power_theta"].drop_nulls().to_numpy()
+    return _middle(sample[np.isfinite(sample)])
+
+
+def _middle(sample: np.ndarray) -> float:
     estimate = trimmed_mean(sample)
-    return ThetaAverage(
-        spell_cell(cell),
-        optimizer,
-        int(sample.size),
-        estimate.mean if estimate else float(sample[0]),
-        trimmed_t(sample),
-        float(lowest),
-        float(highest),
-    )
+    return estimate.mean if estimate else float(sample.mean())
