@@ -88,10 +88,25 @@ def test_a_trainers_numbers_are_the_table(tmp_path):
         assert score == pytest.approx(gain * (epoch + 1) + (seed % 97) / 97)
 
 
+@pytest.mark.parametrize("schedule", [None, "sigmoid"])
+def test_an_own_loop_anneals_itself_unless_the_study_does(tmp_path, schedule):
+    keys = {"optimizers": ["sgd"], "trials": 1, "epochs": 4}
+    keys |= {"schedule": schedule} if schedule else {}
+    study = trainer_study(tmp_path, "lab_own:halves_its_rate", **keys)
+    run(study, workers=0)
+    table = study.results()
+    rates = table["lr"].to_list()
+    assert len(set(rates)) == (4 if schedule else 1)
+    halved = [rates[0] / 2**epoch for epoch in range(4)]
+    assert table["accuracy"].to_list() == (rates if schedule else halved)
+
+
+@pytest.mark.parametrize("schedule", [None, "sigmoid"])
 @pytest.mark.parametrize("trainer", ["train_resumable", "train_plain"])
-def test_own_loops_resume_exactly(tmp_path, trainer):
+def test_own_loops_resume_exactly(tmp_path, trainer, schedule):
     """From their own checkpoint where they offer one, else from the start."""
     keys = {"optimizers": ["adadecay", "randomized"], "trials": 1, "epochs": 5}
+    keys |= {"schedule": schedule} if schedule else {}
     calm = trainer_study(tmp_path / "calm", f"lab_own:{trainer}", **keys)
     run(calm, workers=0)
     study = trainer_study(tmp_path / "stopped", f"lab_own:{trainer}", **keys)

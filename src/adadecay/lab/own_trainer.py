@@ -37,8 +37,10 @@ STATE = "checkpoint"
 class OptimizerMaker:
     """Makes the study's optimizer for a user's own training loop.
 
-    Call it with ``model.named_parameters()`` (or ``model.parameters()``). The lab sets
-    the learning rate of what it makes at the beginning of each epoch.
+    Call it with ``model.named_parameters()`` (or ``model.parameters()``). Where the
+    study has a schedule, the lab sets the learning rate of what it makes: when it is
+    made, at the beginning of each epoch, and after a state is loaded, which brings an
+    earlier epoch's along. Elsewhere the loop may anneal as it likes.
 
     Args:
         definition: what defines the trial.
@@ -55,7 +57,8 @@ class OptimizerMaker:
         self.name: str = definition["optimizer"]["name"]
         self.arguments: dict[str, Any] = dict(definition["optimizer"]["arguments"])
         self.lr: float = definition["lr"]
-        self.made: list[Optimizer] = []
+        self.rate: float | None = None
+        self._made: list[Optimizer] = []
         self._generator = generator
         self._ready = ready
 
@@ -67,9 +70,22 @@ class OptimizerMaker:
         made = optimizers.make(
             self.name, listed, lr=self.lr, generator=self._generator, **self.arguments
         )
-        self.made.append(made)
+        made.register_load_state_dict_post_hook(self._set_rate)
+        self._set_rate(made)
+        self._made.append(made)
         self._ready()
         return made
+
+    def anneal(self, rate: float) -> None:
+        """Set the learning rate of all that was made, and of what will be."""
+        self.rate = rate
+        for optimizer in self._made:
+            self._set_rate(optimizer)
+
+    def _set_rate(self, optimizer: Optimizer) -> None:
+        if self.rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate
 
 
 class OwnTraining:
@@ -125,9 +141,8 @@ class OwnTraining:
     def _begin(self, epoch: int) -> None:
         self.epoch = epoch
         self._reseed()
-        for optimizer in self.maker.made:
-            for group in optimizer.param_groups:
-                group["lr"] = self.rates[epoch]
+        if len(set(self.rates)) > 1:
+            self.maker.anneal(self.rates[epoch])
 
     def _row(self, epoch: int, given: Any) -> dict[str, Any]:
         """Check what was yielded and turn it into a row."""
