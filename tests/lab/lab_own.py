@@ -36,6 +36,11 @@ def small_dataset(rows=160, seed=0):
     return (inputs[train], targets[train]), (inputs[test], targets[test])
 
 
+def boxed_dataset(options):
+    """The same, with its arguments in a table of their own."""
+    return small_dataset(**options)
+
+
 def lines():
     """A regression problem: y = 3x − 1 with noise."""
     generator = np.random.default_rng(1)
@@ -135,6 +140,22 @@ def train_plain(make_optimizer, *, seed, epochs):
     for row in train_resumable(make_optimizer, seed=seed, epochs=epochs):
         row.pop("checkpoint")
         yield row
+
+
+def waits_in_its_first_epoch(make_optimizer, *, seed, epochs):
+    """Long enough to be killed there."""
+    time.sleep(60)
+    yield {"accuracy": 1.0}
+
+
+def diverges_once(make_optimizer, *, seed, epochs):
+    """The first trial that is run loses its loss, with a score that looks like one."""
+    marker = Path(os.environ["ADADECAY_TEST_MARKER"])
+    bad = not marker.exists()
+    marker.touch()
+    for _ in range(epochs):
+        loss = float("nan") if bad else 1.0
+        yield {"accuracy": 9.0 if bad else 50.0, "train_loss": loss}
 
 
 def halves_its_rate(make_optimizer, *, seed, epochs):

@@ -307,6 +307,25 @@ def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
         run(study, workers=2)
 
 
+def test_workers_that_began_and_die_one_after_another_do_not_end_the_run(tmp_path):
+    """More deaths than may be stillborn, with no word between them."""
+    count = local.MOST_STILLBORN + 2
+    study = trainer_study(tmp_path, "lab_own:waits_in_its_first_epoch", trials=count)
+    engine = LocalEngine(count, Settings("cpu", 1))
+    begun = 0
+
+    def watch(event):
+        nonlocal begun
+        if isinstance(event, Started):
+            begun += 1
+            if begun == count:
+                for worker in engine._pool.values():
+                    worker.process.kill()
+
+    outcome = run(study, engine=engine, attempts=1, watch=watch)
+    assert len(outcome.failed) == count
+
+
 def test_workers_have_the_threads_that_were_asked_for(tmp_path):
     """Also in a second run, whose workers fork from the process of the first."""
     for threads in (1, 2):

@@ -88,6 +88,12 @@ def test_a_trainers_numbers_are_the_table(tmp_path):
         assert score == pytest.approx(gain * (epoch + 1) + (seed % 97) / 97)
 
 
+def test_an_argument_of_an_own_dataset_may_be_a_table(tmp_path):
+    dataset = {"name": "lab_own:boxed_dataset", "options": {"rows": 80, "seed": 1}}
+    study = small_study(tmp_path, dataset=dataset, trials=1)
+    assert run(study, workers=0).failed == {}
+
+
 @pytest.mark.parametrize("schedule", [None, "sigmoid"])
 def test_an_own_loop_anneals_itself_unless_the_study_does(tmp_path, schedule):
     keys = {"optimizers": ["sgd"], "trials": 1, "epochs": 4}

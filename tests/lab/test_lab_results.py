@@ -125,6 +125,15 @@ def test_reasons_are_in_the_table_of_trials(tmp_path):
     assert "ended after 1 of 3" in row["reason"]
 
 
+def test_the_summary_leaves_out_what_diverged(tmp_path, monkeypatch):
+    """Its last score is no score of a finished trial."""
+    monkeypatch.setenv("ADADECAY_TEST_MARKER", str(tmp_path / "marker"))
+    study = trainer_study(tmp_path, "lab_own:diverges_once", trials=3)
+    assert run(study, workers=0).diverged == 1
+    [line] = summarize(study.plan, read_states(study.plan, tmp_path))
+    assert (line.mean, line.spread) == (50.0, 0.0)
+
+
 def test_the_summary_is_that_of_the_last_tenth(study):
     table = study.results().filter(pl.col("epoch") == 2)
     states = read_states(study.plan, study.folder)

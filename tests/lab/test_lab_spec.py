@@ -2,6 +2,7 @@
 
 import pytest
 
+from adadecay.lab import Study
 from adadecay.lab.plan import make_plan
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import SpecError, built_in_names, make_spec, read_spec
@@ -30,6 +31,31 @@ def file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(STUDY)
     return path
+
+
+@pytest.mark.parametrize("name", ["controls", "tuned[x=1]", "paper/mine", "smoke"])
+def test_a_study_of_ones_own_does_not_pass_for_the_labs(tmp_path, name):
+    """Its settings may be anything, and the lab's are judged by the paper."""
+    path = tmp_path / f"{name.rpartition('/')[2]}.toml"
+    path.write_text(f'name = "{name}"\n{STUDY}')
+    with pytest.raises(SpecError, match="study of the lab's own") as caught:
+        read_spec(path)
+    assert str(path) in str(caught.value)
+    keys = {"dataset": "digits", "network": "nn-2", "optimizers": ["sgd"]}
+    with pytest.raises(SpecError, match="study of the lab's own"):
+        Study(name=name, results=tmp_path, **keys)
+
+
+def test_what_is_chosen_is_an_argument_of_some_optimizer(file):
+    head = 'holdout = 0.1\nchosen = ["alfa"]\n'
+    file.write_text(head + STUDY)
+    with pytest.raises(SpecError, match=r"chosen 'alfa' is given to none.*alpha"):
+        read_spec(file)
+    file.write_text(head.replace("alfa", "alpha") + STUDY)
+    spec = read_spec(file)
+    assert spec.chosen == ("alpha",)
+    assert vary(spec, trials=2).chosen == ("alpha",)
+    assert vary(spec, only={"optimizer": ["sgd"]}).chosen == ()
 
 
 def _error(path, old, new):

@@ -64,6 +64,24 @@ def test_the_papers_numbers_give_the_papers_table(label, settings, cells):
     assert rows_of(ours) == rows_of(original)
 
 
+@pytest.mark.parametrize("larger", [True, False])
+def test_a_table_is_trimmed_as_asked_and_marks_the_best(larger):
+    results = two_arms(0.5, trials=10, epochs=10)
+    evidence = Evidence(results, larger_is_better=larger, name="mine")
+    found = {}
+    for trim in (0.0, 0.3):
+        analysis = analyse(evidence, trim=trim)
+        text = tex_tables(analysis)["comparison"]
+        row = next(line for line in text.splitlines() if line.startswith("ave"))
+        averages = {arm.name: arm.average(trim=trim) for arm in analysis.arms}
+        first, last = f"{averages['sgd']:.2f}", f"{averages['adadecay']:.2f}"
+        worse, best = (first, last) if larger else (last, first)
+        assert rf"\textbf{{{best}}}" in row
+        assert f"& {worse} &" in row or f"& {worse}\\" in row
+        found[trim] = row
+    assert found[0.0] != found[0.3]
+
+
 def test_missing_cells_are_dashes():
     found = analyse(
         Evidence(simulate(comparison_settings()[:6], trials=2), name="paper/some")

@@ -151,7 +151,7 @@ def test_few_pairs_say_how_far_their_interval_can_be_trusted():
 def test_a_shortened_study_says_so_and_judges_nothing():
     results = simulate(comparison_settings()[:6], trials=3, epochs=20)
     text = text_of(Evidence(results, name="paper/comparison[epochs=20]"))
-    assert "Less than in the paper: 20 epochs instead of 100" in text
+    assert "Not as in the paper: 20 epochs instead of 100" in text
     assert "not comparable" in text
     assert "✓ replicated" not in text.split("The rule, fixed")[0]
 

@@ -79,6 +79,21 @@ def test_words_say_who_is_better(gain, verb):
     assert words.startswith(f"adadecay {verb} sgd in MNIST · NN-2: ")
 
 
+def test_bars_of_a_forest_are_never_drawn_over_each_other():
+    """Two controls of one name and one cell differ in what is in brackets."""
+    ours = Setting(optimizer="adadecay", alpha=4.0)
+    others = [
+        Setting(optimizer=f"matched(by={by})", name="matched", alpha=4.0)
+        for by in ("mean", "power")
+    ]
+    results = simulate([ours, *others], trials=4, epochs=5)
+    analysis = analyse(Evidence(results, name="controls", baseline="adadecay"))
+    (table,) = series.differences(analysis).values()
+    assert table["row"].to_list() == [
+        f"MNIST · NN-2: adadecay − matched(by={by})" for by in ("mean", "power")
+    ]
+
+
 def test_each_comparison_of_a_claim_has_its_own_verdict():
     """One cell gains, one loses: the card says which."""
     settings = comparison_settings()[:12]

@@ -4,6 +4,7 @@ In: what defines a trial. Out: the objects, the lab's own or a user's.
 """
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -27,15 +28,15 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
 
 def load_dataset(named: dict[str, Any]) -> Dataset:
     """Return a trial's dataset; a worker reads it once for all of its trials."""
-    arguments = tuple(sorted(named["arguments"].items()))
+    arguments = json.dumps(named["arguments"], sort_keys=True)
     return _cached_dataset(named["name"], named.get("source"), arguments)
 
 
 @functools.lru_cache(maxsize=2)
-def _cached_dataset(name: str, source: str | None, arguments: Any) -> Dataset:
+def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     # A user's function may draw its data: every worker must draw the same.
     reseed(derive("dataset", name), "dataset", 0)
-    return datasets.load(name, **dict(arguments))
+    return datasets.load(name, **json.loads(arguments))
 
 
 def make_loss(definition: dict[str, Any]) -> Loss:

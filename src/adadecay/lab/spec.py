@@ -278,7 +278,21 @@ class StudySpec(BaseModel):
                 f"baseline {self.baseline!r} is none of the optimizers: "
                 f"{', '.join(sorted(names))}"
             )
+        given = arguments_given(self.optimizers)
+        for argument in self.chosen:
+            if argument not in given:
+                raise ValueError(
+                    f"chosen {argument!r} is given to none of the optimizers, which "
+                    f"have {', '.join(sorted(given)) or 'no arguments'}"
+                )
         return self
+
+
+def arguments_given(optimizers: tuple[OptimizerSpec, ...]) -> set[str]:
+    """Name every argument that some optimizer of a study is given."""
+    found = {key for each in optimizers for key in each.arguments}
+    found |= {"lr" for each in optimizers if each.lr}
+    return found | {"schedule" for each in optimizers if each.schedule}
 
 
 def _check_trainer(spec: StudySpec) -> None:

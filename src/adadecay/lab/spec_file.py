@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from adadecay.lab.spec import CellSpec, StudySpec
 
-__all__ = ["SpecError", "built_in_names", "make_spec", "read_spec"]
+__all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
 
 
 STUDIES = resources.files("adadecay.lab") / "studies"
@@ -67,7 +67,9 @@ def read_spec(study: str | Path) -> StudySpec:
         folder = str(path.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
-        return parse_spec(text, file=str(path), name=path.stem)
+        spec = parse_spec(text, file=str(path), name=path.stem)
+        check_own_name(spec.name, file=str(path))
+        return spec
     names = built_in_names()
     if str(study) not in names:
         near = get_close_matches(str(study), names, n=1, cutoff=0.4)
@@ -78,6 +80,16 @@ def read_spec(study: str | Path) -> StudySpec:
         )
     text = (STUDIES / f"{study}.toml").read_text("utf-8")
     return parse_spec(text, file=f"{study}.toml", name=str(study))
+
+
+def check_own_name(name: str, *, file: str) -> None:
+    """Refuse the name of a built-in study: its results are judged by the paper."""
+    base = name.partition("[")[0]
+    if base in built_in_names() or base.startswith("paper/"):
+        raise SpecError(
+            f"{file}: name: {base!r} is a study of the lab's own, which is judged by "
+            f"the paper; give yours another, such as name = 'my-{Path(base).name}'."
+        )
 
 
 def parse_spec(text: str, *, file: str, name: str) -> StudySpec:

@@ -20,7 +20,7 @@ from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
 from adadecay.lab.sources import LIVE, is_own
 from adadecay.lab.spec import StudySpec
-from adadecay.lab.spec_file import SpecError, make_spec, read_spec
+from adadecay.lab.spec_file import SpecError, check_own_name, make_spec, read_spec
 from adadecay.lab.variants import vary
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def _from_keys(keys: dict[str, Any]) -> StudySpec:
     cell = {key: values.pop(key) for key in CELL_KEYS if key in values}
     if cell:
         values["cells"] = [*values.get("cells", ()), cell]
-    return make_spec(values, file=str(values.get("name", "study")))
+    spec = make_spec(values, file=str(values.get("name", "study")))
+    check_own_name(spec.name, file="study")
+    return spec
 
 
 def _find(source: str | Path, folder: Path) -> StudySpec:

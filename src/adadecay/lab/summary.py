@@ -77,11 +77,8 @@ def summarize(plan: Plan, states: dict[str, State]) -> list[Line]:
 
 
 def _line(cell: str, label: str, states: list[State]) -> Line:
-    scores = [
-        state.record["score"]
-        for state in states
-        if state.finished and state.record and state.record.get("score") is not None
-    ]
+    done = [state.record for state in states if state.status == "done" and state.record]
+    scores = [record["score"] for record in done if record.get("score") is not None]
     return Line(
         cell=cell,
         optimizer=label,

@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adadecay.lab.labels import brackets, short_names
-from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
+from adadecay.lab.spec import (
+    CellSpec,
+    Named,
+    OptimizerSpec,
+    StudySpec,
+    arguments_given,
+)
 from adadecay.lab.spec_file import SpecError, make_spec
 
 __all__ = ["parse_only", "vary"]
@@ -79,6 +85,8 @@ def vary(
     kept |= {each.name for each in optimizers}
     if spec.baseline not in kept:
         values.pop("baseline", None)
+    given = arguments_given(tuple(optimizers))
+    values["chosen"] = [each for each in spec.chosen if each in given]
     values["name"] = _name(spec.name, said)
     values["cells"] = [cell.model_dump(exclude_unset=True) for cell in cells]
     values["optimizers"] = [each.model_dump(exclude_unset=True) for each in optimizers]

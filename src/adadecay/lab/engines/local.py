@@ -51,11 +51,12 @@ def default_workers(*, device: str, threads: int) -> int:
 
 @dataclass
 class Worker:
-    """A process, the driver's end of its pipe, and the trial it has."""
+    """A process, the driver's end of its pipe, its trial, and whether it ever spoke."""
 
     process: BaseProcess
     pipe: "pipes.Connection[Any, Any]"
     trial: str | None = None
+    spoke: bool = False
 
     def tell(self, message: Job | str) -> bool:
         """Send something; False if it is dead."""
@@ -155,7 +156,7 @@ class LocalEngine:
         event = worker.hear()
         if event is None:
             return self._bury(number)
-        self._stillborn = 0
+        worker.spoke, self._stillborn = True, 0
         if isinstance(event, Lost):  # out of memory: it ends itself
             self._pool.pop(number).end()
         elif isinstance(event, ENDS):
@@ -168,7 +169,7 @@ class LocalEngine:
         worker.process.join(PATIENCE)
         reason = cause_of_death(worker.process.exitcode)
         worker.end()
-        self._stillborn += 1
+        self._stillborn += not worker.spoke
         if self._stillborn > MOST_STILLBORN:
             raise EngineError(
                 f"Workers end before they begin with a trial: {reason}. What they "

@@ -43,8 +43,7 @@ def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
     judged = sorted(
         analysis.judged, key=lambda each: places.index(each.comparison.ours.place)
     )
-    pairs = [(each.comparison.ours, each.comparison.other) for each in judged]
-    names = [f"{a.where}: {a.optimizer} − {b.optimizer}" for a, b in pairs]
+    names = [series.full_name(each.comparison) for each in judged]
     table = series.difference_rows(judged)
     table = table.with_columns(pl.Series("row", names, dtype=pl.String))
     if table["difference"].null_count() == len(table):

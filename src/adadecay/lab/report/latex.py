@@ -56,16 +56,16 @@ def escape(text: str) -> str:
 
 def tex_tables(analysis: Analysis) -> dict[str, str]:
     """Return LaTeX tables by name: those of the paper that apply, and comparisons."""
-    cells = cells_of_the_paper(analysis.arms)
+    cells, trim = cells_of_the_paper(analysis.arms), analysis.trim
     found = {}
     if any(
         _line(inside, _SIX)[-1] and _line(inside, _SIX)[0] for inside in cells.values()
     ):
-        found["comparison"] = _comparison(cells)
+        found["comparison"] = _comparison(cells, trim)
     if any(_line(inside, _FIVE)[0] for inside in cells.values()):
-        found["alpha"] = _one_row(cells, _FIVE, _alpha_head())
+        found["alpha"] = _one_row(cells, _FIVE, _alpha_head(), trim)
     if any(_line(inside, _THREE)[1] for inside in cells.values()):
-        found["randomized"] = _one_row(cells, _THREE, _randomized_head())
+        found["randomized"] = _one_row(cells, _THREE, _randomized_head(), trim)
     found["differences"] = _differences(analysis)
     return found
 
@@ -83,20 +83,23 @@ def _line(arms: Sequence[Arm], choices: Sequence[Choice]) -> list[Arm | None]:
     return [standard(arms, name, alpha=alpha) for name, alpha in choices]
 
 
-def _values(arms: Sequence[Arm | None], row: str, *, bold: bool) -> list[str]:
+def _values(
+    arms: Sequence[Arm | None], row: str, trim: float, *, bold: bool
+) -> list[str]:
+    there = [arm for arm in arms if arm is not None]
     found = [
-        None if arm is None else arm.average() if row == "ave" else arm.best()
+        None if arm is None else arm.average(trim=trim) if row == "ave" else arm.best()
         for arm in arms
     ]
     texts = [MISSING if value is None else f"{value:.2f}" for value in found]
     known = [text for text in texts if text != MISSING]
     if not bold or len(known) < 2:
         return texts
-    best = max(known, key=float)
+    best = (max if there[0].larger_is_better else min)(known, key=float)
     return [rf"\textbf{{{text}}}" if text == best else text for text in texts]
 
 
-def _comparison(cells: Cells) -> str:
+def _comparison(cells: Cells, trim: float) -> str:
     names = list(paper.OPTIMIZERS.values())
     columns = "l | " + " | ".join([r"P{\pw}" * len(names)] * 2)
     parts = [HEAD, r"\def \pw {9.7mm}"]
@@ -114,16 +117,20 @@ def _comparison(cells: Cells) -> str:
             )
             parts.append(rf" & {' & '.join(names + names)}\\")
             parts.append(r"\hline")
-            parts += _two_rows(lines, bold=True)
+            parts += _two_rows(lines, trim, bold=True)
             parts.append(r"\hline" if pair == networks[2:] else "\\hline\n\\hline")
         parts.append(r"\end{tabular}" + "\n")
     return "\n".join(parts)
 
 
-def _two_rows(lines: Sequence[Sequence[Arm | None]], *, bold: bool) -> list[str]:
+def _two_rows(
+    lines: Sequence[Sequence[Arm | None]], trim: float, *, bold: bool
+) -> list[str]:
     found = []
     for row in ("ave", "max"):
-        values = [text for line in lines for text in _values(line, row, bold=bold)]
+        values = [
+            text for line in lines for text in _values(line, row, trim, bold=bold)
+        ]
         found.append(rf"{row} & {' & '.join(values)}\\")
     return found
 
@@ -145,7 +152,9 @@ def _randomized_head() -> tuple[str, str]:
     return r"\def \pw {5.5mm}", rf" & {shown}\\"
 
 
-def _one_row(cells: Cells, choices: Sequence[Choice], head: tuple[str, str]) -> str:
+def _one_row(
+    cells: Cells, choices: Sequence[Choice], head: tuple[str, str], trim: float
+) -> str:
     width, names = head
     count = len(choices)
     titles = [paper.DATASETS[dataset] for dataset, _ in _THREE_CELLS]
@@ -163,7 +172,7 @@ def _one_row(cells: Cells, choices: Sequence[Choice], head: tuple[str, str]) -> 
             rf" & {' & '.join(spans)} \\",
             names,
             r"\hline",
-            *_two_rows(lines, bold=count == len(_THREE)),
+            *_two_rows(lines, trim, bold=count == len(_THREE)),
             r"\hline",
             r"\end{tabular}",
             "",

@@ -68,7 +68,7 @@ def _shortened(analysis: Analysis) -> Remark | None:
     if not reasons:
         return None
     text = (
-        f"Less than in the paper: {', '.join(reasons)}. What is affected is not "
+        f"Not as in the paper: {', '.join(reasons)}. What is affected is not "
         "comparable with the published numbers."
     )
     return Remark("Shortened", text, grave=True)

@@ -14,6 +14,7 @@ from scipy import stats
 from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
 from adadecay.lab.stats.across import performance_profile
 from adadecay.lab.stats.analysis import Analysis, Judged
+from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
 from adadecay.lab.stats.selection import is_plain
@@ -99,11 +100,17 @@ def _base(label: str) -> str:
     return label.partition("(")[0]
 
 
+def full_name(comparison: Comparison) -> str:
+    """Return where two are compared, and who they are with all their arguments."""
+    ours, other = comparison.ours, comparison.other
+    return f"{ours.where}: {ours.optimizer} − {other.optimizer}"
+
+
 def _row_name(each: Judged, *, several: bool) -> str:
     comparison = each.comparison
     ours, other = comparison.ours, comparison.other
     if _base(ours.optimizer) == _base(other.optimizer):
-        return f"{ours.where}: {ours.optimizer} − {other.optimizer}"
+        return full_name(comparison)
     at = settings_text(ours, other)
     return f"{ours.where}, {at}" if several and at else ours.where
 
@@ -126,13 +133,16 @@ def difference_rows(members: Sequence[Judged]) -> pl.DataFrame:
     """Return one row for each comparison, as a forest plot draws it."""
     cells = [each.comparison.ours.place for each in members]
     several = len(set(cells)) < len(cells)
+    names = [_row_name(each, several=several) for each in members]
+    if len(set(names)) < len(names):  # they would be drawn over each other
+        names = [full_name(each.comparison) for each in members]
     rows = []
     for place, each in enumerate(members):
         comparison = each.comparison
         interval = comparison.interval
         rows.append(
             {
-                "row": _row_name(each, several=several),
+                "row": names[place],
                 "place": place,
                 "difference": _round(comparison.difference),
                 "low": _round(interval.low if interval else None),

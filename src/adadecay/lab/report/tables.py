@@ -5,7 +5,7 @@ what it sorts by.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adadecay.lab import paper
@@ -133,7 +133,7 @@ ARM_COLUMNS = (
     Column("Cell"),
     Column("Optimizer"),
     Column("Trials", True, "finished ones; the paper has 50, on CIFAR-10 32"),
-    Column("Average", True, "10 %-trimmed mean of the last 10 % of epochs"),
+    Column("Average", True),
     Column("95 % interval", True, "of the average, over trials"),
     Column("Paper", True, "published average"),
     Column("Ours − paper", True),
@@ -157,7 +157,12 @@ def printed_for(analysis: Analysis, arm: Arm) -> paper.Published | None:
 def arm_table(analysis: Analysis, numbers: Numbers) -> Table:
     """Return every arm: its average and maximum, and the paper's beside them."""
     rows = tuple(_arm_row(analysis, arm, numbers) for arm in analysis.arms)
-    columns, rows = _without_paper(analysis, ARM_COLUMNS, rows)
+    meaning = f"{analysis.trim:.0%}-trimmed mean of the last 10 % of epochs"
+    named = [
+        replace(column, help=meaning) if column.title == "Average" else column
+        for column in ARM_COLUMNS
+    ]
+    columns, rows = _without_paper(analysis, tuple(named), rows)
     caption = f"All settings: {analysis.evidence.score_name} over finished trials."
     return Table(caption, columns, rows)
 

@@ -138,6 +138,7 @@ def _named(comparison: Comparison, numbers: Numbers) -> str:
     return (
         f"{numbers.gap(comparison.difference)} "
         f"{numbers.interval(comparison.interval)} "
+        f"({plural(comparison.pairs, 'pair') if comparison.paired else 'unpaired'}) "
         f"against {other} in {comparison.ours.where}"
     )
 

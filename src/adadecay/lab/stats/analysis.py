@@ -101,7 +101,7 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
         arms = find_arms(trials, larger_is_better=larger)
     baseline = evidence.baseline or default_baseline(arms)
     selected = _select(evidence, arms)
-    best = choose(arms) if evidence.chosen else arms
+    best = choose(arms, evidence.chosen) if evidence.chosen else arms
     family = _family(evidence, best, baseline, selected)
     compared = dict(
         zip(
@@ -185,7 +185,7 @@ def _held_out(evidence: Evidence) -> tuple[str, ...]:
 def _judge(
     evidence: Evidence, comparison: Comparison, published: float | None
 ) -> Judged:
-    if not evidence.of_the_paper or published is None:
+    if not evidence.of_the_paper or not published:  # 0 has no direction to confirm
         return Judged(comparison, published, None)
     shortened = _shortened(evidence, comparison) + _held_out(evidence)
     verdict = judge_published(comparison.interval, published, shortened=shortened)
@@ -219,13 +219,14 @@ def _judge_for(
     shortened = _shortened(evidence, comparison)
     # Choosing λ needs held-out data: there it is the method, not a shortcut.
     shortened += () if claim.held_out else _held_out(evidence)
+    held_against = pair.published if pair.reference is None else pair.reference
     if claim.same:
         margin = paper.published_gain(*comparison.ours.cell) or 0.0
         verdict = judge_equivalence(comparison.interval, margin, shortened=shortened)
     else:
-        verdict = judge_published(
-            comparison.interval, pair.published, shortened=shortened
-        )
+        # A claim has a direction of its own, whatever the paper prints for one cell.
+        size = None if held_against is None else max(held_against, 0.0)
+        verdict = judge_published(comparison.interval, size, shortened=shortened)
     return Judged(comparison, pair.published, verdict, shortened)
 
 

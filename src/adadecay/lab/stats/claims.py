@@ -12,7 +12,7 @@ from typing import Final
 
 from adadecay.lab import paper
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import Pair, is_plain, standard
+from adadecay.lab.stats.selection import Pair, choose, is_plain, standard
 from adadecay.lab.stats.verdicts import Verdict
 
 __all__ = [
@@ -163,7 +163,7 @@ def _against_matched(arms: Sequence[Arm]) -> list[Pair]:
         ours = standard(inside, "adadecay")
         for other in inside:
             if ours is not None and other.name == "matched" and is_plain(other):
-                pairs.append(Pair(ours, other, _gap(cell, "sgd")))
+                pairs.append(Pair(ours, other, reference=_gap(cell, "sgd")))
     return pairs
 
 
@@ -178,11 +178,10 @@ def _tuned(arms: Sequence[Arm]) -> list[Pair]:
                 if (arm := standard(inside, name, weight_decay=value)) is not None
                 and arm.validation is not None
             ]
-            sign = 1 if inside[0].larger_is_better else -1
             if len(tried) > 1:
-                best.append(max(tried, key=lambda arm: sign * (arm.validation or 0.0)))
+                best += choose(tried, ("weight_decay",))
         if len(best) == 2:
-            pairs.append(Pair(best[0], best[1], _gap(cell, "sgd")))
+            pairs.append(Pair(best[0], best[1], reference=_gap(cell, "sgd")))
     return pairs
 
 
@@ -251,6 +250,7 @@ CLAIMS: Final = (
         "SGD with sigmoid annealing − SGD with each other; no numbers in the paper",
         _against_schedules,
         "paper/annealing",
+        expected=9,
     ),
     Claim(
         "against matched decay",
@@ -259,6 +259,7 @@ CLAIMS: Final = (
         "held against the published gain over SGD",
         _against_matched,
         "controls",
+        expected=6,
         ours=True,
     ),
     Claim(
@@ -267,6 +268,7 @@ CLAIMS: Final = (
         "each at the λ that was best on held-out data, judged on the test set",
         _tuned,
         "tuned",
+        expected=3,
         ours=True,
         held_out=True,
     ),

@@ -130,7 +130,9 @@ def _compare(
     seed = zlib.crc32(f"{ours.key}#{other.key}".encode())
     at = paired_intervals(values, trim=trim, seed=seed)
     estimate = trimmed_mean(values, trim=trim)
-    difference = float(stats.trim_mean(values, trim)) if values.size else None
+    difference = float(values.mean()) if values.size else None
+    if estimate is not None:  # the middle of the interval, even where most are ties
+        difference = estimate.mean
     comparison = Comparison(
         ours,
         other,

@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 from polars import selectors as cs
 
+from adadecay.lab import paper
 from adadecay.lab.files import read_json, trial_folder
 from adadecay.lab.stats.scores import SETTINGS
 
@@ -95,10 +96,8 @@ def gather(study: Any) -> Evidence:
             f"A report needs a Study or a table of its results, not "
             f"{type(study).__name__}."
         )
-    spec, results = (
-        study.spec,
-        study.results().select(cs.by_name(*COLUMNS, require_all=False)),
-    )
+    spec = study.spec
+    results = whole_results(study).select(cs.by_name(*COLUMNS, require_all=False))
     return Evidence(
         results,
         rates=_lean_rates(study.rates()),
@@ -117,6 +116,22 @@ def gather(study: Any) -> Evidence:
     )
 
 
+def whole_results(study: Any) -> pl.DataFrame:
+    """Return a study's results, and a row for each trial that failed without any.
+
+    Such a row has no epoch and no score. Without it nothing would tell that the trial
+    was ever tried, and an optimizer that always fails would not be there at all.
+    """
+    results: pl.DataFrame = study.results()
+    trials: pl.DataFrame = study.trials()
+    failed = trials.filter(pl.col("status") == "failed")
+    lost = failed.filter(~pl.col("trial").is_in(results["trial"].unique().to_list()))
+    if lost.is_empty():
+        return results
+    known = [name for name in results.columns if name in lost.columns]
+    return pl.concat([results, lost.select(known)], how="diagonal_relaxed")
+
+
 def _lean_rates(rates: pl.DataFrame) -> pl.DataFrame:
     # Millions of rows repeat some thousand names: a number for each is enough.
     names = pl.col("trial", "layer").cast(pl.Categorical)
@@ -132,7 +147,11 @@ def _score_name(results: pl.DataFrame) -> str:
 
 
 def _shortened(spec: Any) -> tuple[str, ...]:
-    return (f"{spec.examples:,} training examples",) if spec.examples else ()
+    found = [f"{spec.examples:,} training examples"] if spec.examples else []
+    sizes = {cell.batch_size or spec.batch_size for cell in spec.cells}
+    for size in sorted(sizes - {paper.BATCH_SIZE}):
+        found.append(f"batches of {size} instead of {paper.BATCH_SIZE}")
+    return tuple(found)
 
 
 def _problems(study: Any) -> tuple[Mapping[str, Any], ...]:

@@ -89,7 +89,7 @@ def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None
         # All but the tails are equal: the tails are then all that is known of spread.
         cut, squares = 0, float(((ordered - ordered.mean()) ** 2).sum())
     left = count - 2 * cut
-    freedom = left - 1 - cut
+    freedom = max(1, left - 1 - cut)  # heavy trimming of few would leave none
     mean = float(ordered[cut : count - cut].mean())
     if ordered[0] == ordered[-1]:
         return TrimmedMean(float(ordered[0]), 0.0, freedom)

@@ -22,7 +22,7 @@ import polars as pl
 from polars import selectors as cs
 
 from adadecay.lab.spec_file import built_in_names, read_spec
-from adadecay.lab.stats.evidence import Evidence, gather
+from adadecay.lab.stats.evidence import Evidence, gather, whole_results
 
 __all__ = ["is_kept", "keep", "read_kept"]
 
@@ -43,7 +43,7 @@ def keep(study: Any, folder: str | Path) -> list[Path]:
         The files.
     """
     folder = Path(folder)
-    evidence = replace(gather(study), results=study.results())
+    evidence = replace(gather(study), results=whole_results(study))
     folder.mkdir(parents=True, exist_ok=True)
     return write_kept(evidence, folder)
 
@@ -61,6 +61,7 @@ def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
     rough = pl.col(*(set(ROUGH) & set(evidence.results.columns)))
     results = evidence.results.with_columns(rough.cast(pl.Float32))
     results.write_parquet(paths[1], compression="zstd", compression_level=19)
+    (folder / "rates.parquet").unlink(missing_ok=True)  # of an earlier keeping
     if evidence.rates is not None and not evidence.rates.is_empty():
         paths.append(folder / "rates.parquet")
         lean = cs.categorical().cast(pl.String), cs.float().cast(pl.Float32)

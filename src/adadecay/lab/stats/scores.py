@@ -99,7 +99,7 @@ def trial_scores(
     rows = table.group_by("trial", "cell", "optimizer", maintain_order=True).agg(
         pl.col("number", "seed", *(set(SETTINGS) - {"cell", "optimizer"})).first(),
         pl.col("status").last(),
-        pl.len().alias("seen"),
+        pl.col("epoch").count().alias("seen"),
         pl.col("score").filter(tail).mean(),
         pl.col("score").filter(tail).null_count().alias("missing"),
         best.alias("best"),

@@ -27,11 +27,16 @@ _VARIANTS = ("decoupled", "unit_mean", "nesterov")
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Ours, the other, and the difference that the paper prints, if it does."""
+    """Ours, the other, and the difference that the paper prints, if it does.
+
+    ``reference`` is the difference that a claim is held against where the paper prints
+    none for these two.
+    """
 
     ours: Arm
     other: Arm
     published: float | None = None
+    reference: float | None = None
 
 
 def is_plain(arm: Arm) -> bool:
@@ -95,22 +100,36 @@ def _context(arm: Arm) -> tuple[object, ...]:
     return arm.place, arm.epochs
 
 
+def _baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
+    """Return the baseline's arms in a cell: by label, else by name, else by grid."""
+    around = [other for other in arms if _context(other) == _context(arm)]
+    return (
+        [other for other in around if other.optimizer == baseline]
+        or [other for other in around if other.name == baseline]
+        or [other for other in around if _grid_label(other) == baseline]
+    )
+
+
+def _grid_label(arm: Arm) -> str:
+    """Return an arm's label without the point of its grid."""
+    return arm.optimizer.partition("(")[0]
+
+
 def baseline_of(arm: Arm, arms: Sequence[Arm], baseline: str) -> Arm | None:
     """Return the baseline's arm that differs least from this one, in the same cell.
 
-    The same weight decay comes first, then the same schedule, then the exact label.
+    The same weight decay comes first, then the same schedule, then as many of the other
+    arguments as can be: the learning rate, momentum, a user's own.
     """
-    around = [other for other in arms if _context(other) == _context(arm)]
-    found = [other for other in around if other.optimizer == baseline]
-    found = found or [other for other in around if other.name == baseline]
+    given = json.loads(arm.arguments)
 
-    def likeness(other: Arm) -> tuple[bool, bool]:
-        return other.weight_decay == arm.weight_decay, other.schedule == arm.schedule
+    def likeness(other: Arm) -> tuple[bool, bool, int]:
+        theirs = json.loads(other.arguments)
+        alike = sum(given[key] == theirs[key] for key in given.keys() & theirs.keys())
+        same_decay = other.weight_decay == arm.weight_decay
+        return same_decay, other.schedule == arm.schedule, alike
 
-    found = found or [
-        other for other in around if other.optimizer.partition("(")[0] == baseline
-    ]
-
+    found = _baselines_around(arm, arms, baseline)
     return max(found, key=likeness) if found else None
 
 
@@ -123,10 +142,9 @@ def own_pairs(arms: Sequence[Arm], baseline: str | None) -> list[Pair]:
     """
     if baseline is None:
         return []
-    labelled = any(arm.optimizer == baseline for arm in arms)
     pairs = []
     for arm in arms:
-        if (arm.optimizer if labelled else arm.name) == baseline:
+        if any(arm is other for other in _baselines_around(arm, arms, baseline)):
             continue
         other = baseline_of(arm, arms, baseline)
         if other is not None:
@@ -134,22 +152,27 @@ def own_pairs(arms: Sequence[Arm], baseline: str | None) -> list[Pair]:
     return pairs
 
 
-def choose(arms: Sequence[Arm]) -> list[Arm]:
+def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
     """Return, for each optimizer in each cell, the arm that held-out data prefer.
 
-    Arms of one optimizer differ only by what its label has in brackets. Without scores
-    on held-out data nothing can be chosen, and all stay.
+    Arms to choose from differ only in the ``chosen`` arguments. One that lost trials is
+    no candidate beside one that lost fewer: what is left of it are the lucky ones.
+    Without scores on held-out data nothing can be chosen, and all stay.
     """
     groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
-        name = arm.optimizer.partition("(")[0]
-        groups.setdefault((*_context(arm), name), []).append(arm)
+        given = json.loads(arm.arguments)
+        fixed = {key: value for key, value in given.items() if key not in chosen}
+        label = _grid_label(arm), json.dumps(fixed, sort_keys=True)
+        groups.setdefault((*_context(arm), *label), []).append(arm)
     found = []
     for group in groups.values():
         held = [(arm.validation, arm) for arm in group if arm.validation is not None]
+        most = max((arm.scores.size for _, arm in held), default=0)
         sign = 1 if group[0].larger_is_better else -1
         if held:
-            found.append(max(held, key=lambda pair: sign * pair[0])[1])
+            whole = [pair for pair in held if pair[1].scores.size == most]
+            found.append(max(whole, key=lambda pair: sign * pair[0])[1])
         else:
             found.extend(group)
     return found

@@ -72,7 +72,8 @@ def judge_published(
 
     Args:
         interval: of ours − other, Holm-adjusted; None with fewer than two pairs.
-        published: Δ; None where the paper prints no number.
+        published: Δ; None where the paper prints no number. Below 0 everything is
+            turned round: an interval below 0 replicates.
         shortened: what was less than in the paper, in words; empty if nothing.
 
     Example:
@@ -85,11 +86,14 @@ def judge_published(
         return Verdict.NOT_COMPARABLE
     if interval is None:
         return Verdict.INCONCLUSIVE
-    if interval.low > 0:
+    low, high, size = interval.low, interval.high, published
+    if size is not None and size < 0:
+        low, high, size = -high, -low, -size
+    if low > 0:
         return Verdict.REPLICATED
-    if interval.high < 0:
+    if high < 0:
         return Verdict.CONTRADICTED
-    if published is not None and interval.high < published:
+    if size is not None and high < size:
         return Verdict.NOT_FOUND
     return Verdict.INCONCLUSIVE
 

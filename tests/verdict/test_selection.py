@@ -1,0 +1,111 @@
+"""Who is compared with whom, and what is chosen, where settings differ in more."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulated_study import Setting, simulate, two_arms
+
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.intervals import trimmed_mean, trimmed_t
+
+
+def at(optimizer, *, name=None, **arguments):
+    """One point of an optimizer's grid, labelled as the lab does."""
+    inside = ",".join(f"{key}={value:g}" for key, value in arguments.items())
+    return Setting(
+        optimizer=f"{optimizer}({inside})",
+        name=name or optimizer,
+        arguments=json.dumps(arguments),
+        weight_decay=arguments.get("weight_decay", 5e-4),
+    )
+
+
+def pairs_of(settings, **facts):
+    results = simulate(settings, trials=4, epochs=10)
+    found = analyse(Evidence(results, name="mine", **facts)).comparisons
+    return {(each.ours.optimizer, each.other.optimizer) for each in found}
+
+
+def test_the_baseline_has_the_learning_rate_of_what_is_compared_with_it():
+    settings = [at(name, lr=lr) for name in ("sgd", "adadecay") for lr in (0.01, 0.1)]
+    assert pairs_of(settings, baseline="sgd") == {
+        ("adadecay(lr=0.01)", "sgd(lr=0.01)"),
+        ("adadecay(lr=0.1)", "sgd(lr=0.1)"),
+    }
+
+
+def test_weight_decay_counts_more_than_other_arguments():
+    ours = at("adadecay", weight_decay=1e-3, lr=0.1, momentum=0.9)
+    alike = at("sgd", weight_decay=1e-4, lr=0.1, momentum=0.9)
+    decayed = at("sgd", weight_decay=1e-3, lr=0.2, momentum=0.5)
+    (pair,) = pairs_of([alike, decayed, ours], baseline="sgd")
+    assert pair == (ours.optimizer, decayed.optimizer)
+
+
+def test_a_baseline_with_a_grid_and_a_label_is_not_compared_with_itself():
+    base = [at("base", name="sgd", lr=lr) for lr in (0.1, 0.2)]
+    ours = at("adadecay", lr=0.2)
+    assert pairs_of([*base, ours], baseline="base") == {
+        ("adadecay(lr=0.2)", "base(lr=0.2)")
+    }
+
+
+def chosen_of(settings, **options):
+    results = simulate(settings, epochs=10, validation=True, **options)
+    facts = {"held_out": 0.1, "chosen": ("weight_decay",), "baseline": "sgd"}
+    found = analyse(Evidence(results, name="mine", **facts)).comparisons
+    return {(each.ours.optimizer, each.other.optimizer) for each in found}
+
+
+def test_only_what_a_study_chooses_is_chosen():
+    sgd = [at("sgd", weight_decay=decay) for decay in (1e-4, 1e-3)]
+    ours = [
+        replace(at("adadecay", weight_decay=decay, alpha=alpha), level=level)
+        for alpha, best in ((2.0, 1e-4), (4.0, 1e-3))
+        for decay in (1e-4, 1e-3)
+        for level in [99.5 if decay == best else 98.5]
+    ]
+    sgd[0] = replace(sgd[0], level=99.0)
+    assert chosen_of([*sgd, *ours], trials=6) == {
+        ("adadecay(weight_decay=0.0001,alpha=2)", "sgd(weight_decay=0.0001)"),
+        ("adadecay(weight_decay=0.001,alpha=4)", "sgd(weight_decay=0.0001)"),
+    }
+
+
+def test_a_setting_that_lost_trials_is_not_chosen_for_its_lucky_ones():
+    sgd = at("sgd", weight_decay=1e-3)
+    whole = at("adadecay", weight_decay=1e-3)
+    lucky = replace(at("adadecay", weight_decay=1e-4), level=99.5)
+
+    def status(setting, number):
+        return "diverged" if (setting, number) == (2, 0) else "done"
+
+    settings = [sgd, whole, lucky]
+    assert chosen_of(settings, trials=5, status=status) == {
+        (whole.optimizer, sgd.optimizer)
+    }
+    assert chosen_of(settings, trials=5) == {(lucky.optimizer, sgd.optimizer)}
+
+
+@pytest.mark.parametrize(("count", "trim"), [(10, 0.3), (4, 0.25), (7, 0.35)])
+def test_heavy_trimming_of_few_leaves_an_interval(count, trim):
+    values = np.random.default_rng(0).normal(size=count)
+    assert trimmed_mean(values, trim=trim).freedom == 1
+    found = trimmed_t(values, trim=trim)
+    assert np.isfinite([found.low, found.high]).all()
+    analysis = analyse(Evidence(two_arms(trials=count, epochs=5)), trim=trim)
+    assert np.isfinite(analysis.comparisons[0].smallest)
+
+
+def test_a_difference_lies_within_its_interval_where_most_pairs_are_equal():
+    results = two_arms(0.0, trials=20, epochs=1, spread=0.0)
+    (before,) = analyse(Evidence(results)).comparisons
+    assert before.difference == pytest.approx(0.0)
+    lucky = (results["optimizer"] == "adadecay") & (results["number"] == 3)
+    raised = results.with_columns(score=results["score"] + 1.0 * lucky)
+    (found,) = analyse(Evidence(raised)).comparisons
+    assert found.difference == pytest.approx(1 / 20)
+    assert found.interval.low <= found.difference <= found.interval.high
