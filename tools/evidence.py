@@ -16,8 +16,8 @@ score of a kept study (WHO is an optimizer), one difference (``adadecay − sgd`
 optimizer's θ (``mean θ of adadecay``; ``weighted θ of adadecay``: by w²).
 
 A block's NAME is a kept study (all of it, or ``NAME:scores``, ``NAME:differences``,
-``NAME:theta``, ``NAME:pictures``), or one of ``studies``, ``claims``, ``machine`` and
-``cost``.
+``NAME:theta``, ``NAME:pictures``, ``NAME:picture=FIGURE``), or one of ``studies``,
+``claims``, ``machine`` and ``cost``.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import vl_convert
 
+from adadecay.lab.report.decay_figures import decays
 from adadecay.lab.report.drawing import styles_of
 from adadecay.lab.report.figure import Figure
 from adadecay.lab.report.forest import forest_of_all
@@ -18,11 +19,15 @@ from adadecay.lab.stats.analysis import Analysis
 
 
 def pictures_of(analysis: Analysis) -> list[Figure]:
-    """Return the figures that a page shows: all differences, and every sweep."""
-    unit = analysis.evidence.score_name
+    """Return the figures that a page shows: differences, sweeps, the decay had."""
+    unit, styles = analysis.evidence.score_name, styles_of(analysis)
     overview = forest_of_all(analysis, unit)
     found = [overview] if overview is not None else []
-    return [*found, *sweeps(analysis, styles_of(analysis), unit, page=False)]
+    return [
+        *found,
+        *sweeps(analysis, styles, unit, page=False),
+        *decays(analysis, styles, unit, page=False),
+    ]
 
 
 def picture_digest(figure: Figure) -> str:

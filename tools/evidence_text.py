@@ -85,6 +85,8 @@ def study_text(
         "theta": _theta_table(analysis) if analysis.thetas else NOTHING,
         "pictures": "\n\n".join(drawn) or NOTHING,
     }
+    for line, figure in zip(drawn, pictures.values(), strict=True):
+        parts[f"picture={figure.name}"] = line
     if part:
         if part not in parts:
             raise SystemExit(f"evidence:{name}:{part} is none of {', '.join(parts)}.")
@@ -233,8 +235,8 @@ def _epoch_text(training: Mapping[str, Any]) -> str:
     ratio = cost["adadecay"] / cost["sgd"]
     return (
         f"Training NN-2 on MNIST, an epoch with AdaDecay takes {ratio:.2f} × the time "
-        f"of an epoch with SGD (`adadecay bench train`: processor time of one thread, "
-        f"medians of {cost['rounds']})."
+        f"of an epoch with SGD, both fused (`adadecay bench train`: processor time of "
+        f"one thread, medians of {cost['rounds']})."
     )
 
 
@@ -258,11 +260,11 @@ def _step_text(measured: Mapping[str, Any]) -> str:
                 _ratio(costs, "AdaDecay fused", "SGD fused"),
                 _ratio(costs, "AdaDecay fused, unit_mean", "SGD fused"),
                 _ratio(costs, "SGD foreach", "SGD fused"),
-                _ratio(costs, "AdaDecay loop", "SGD fused"),
+                _ratio(costs, "AdaDecay foreach", "SGD fused"),
             ]
         )
     columns = ["Network", "Threads", "AdaDecay", "with `unit_mean`"]
-    columns += ["SGD, foreach", "AdaDecay, plain loop"]
+    columns += ["SGD, foreach", "AdaDecay without the kernel"]
     told = table(columns, rows, right=set(columns[1:]))
     version = re.match(r"[\d.]+", str(measured["torch"]))
     return (

@@ -53,7 +53,15 @@ def _bare(arguments):
 
 def test_no_public_room_is_forgotten():
     """A module of the package that no room lists holds no user's name."""
-    inside = {"adaptation", "benchmark", "cli", "commands", "groups", "kernels"}
+    inside = {
+        "__main__",
+        "adaptation",
+        "benchmark",
+        "cli",
+        "commands",
+        "groups",
+        "kernels",
+    }
     inside |= {"layers", "optimizer", "paths", "rates", "settings", "sharding", "wrap"}
     found = {module.name for module in pkgutil.iter_modules(adadecay.__path__)}
     listed = {room.split(".")[1] for room in api.ROOMS if "." in room}

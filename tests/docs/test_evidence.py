@@ -236,7 +236,7 @@ def test_a_block_without_end_or_with_an_unknown_part_is_refused(filled):
     page = filled / "README.md"
     page.write_text("<!-- evidence:paper/alpha:tables -->\n<!-- /evidence -->\n")
     with pytest.raises(
-        SystemExit, match="none of scores, differences, theta, pictures"
+        SystemExit, match="none of scores, differences, theta, pictures, picture="
     ):
         drift(filled)
     page.write_text("<!-- evidence:paper/alpha -->\n")
@@ -286,7 +286,7 @@ def test_the_cost_of_a_step_is_told_as_ratios():
         return {**facts, "contender": contender, "milliseconds": milliseconds}
 
     steps = [cost("SGD fused", 2.0), cost("AdaDecay fused", 2.5)]
-    steps += [cost("SGD foreach", 4.0), cost("AdaDecay loop", 10.0)]
+    steps += [cost("SGD foreach", 4.0), cost("AdaDecay foreach", 10.0)]
     text = cost_text({"torch": "2.13.0+cpu", "kernel": "avx2", "steps": steps})
     assert "| nn-2 (89,610 parameters) | 1 | 1.25 | – | 2.00 | 5.00 |" in text
     assert "torch 2.13.0, kernel form avx2" in text

@@ -5,6 +5,7 @@ In: :class:`Analysis`. Out: figures in the order of the page.
 
 import altair as alt
 
+from adadecay.lab.report.decay_figures import decays
 from adadecay.lab.report.figure import Figure
 from adadecay.lab.report.forest import forests
 from adadecay.lab.report.lines import curves, profile, sweeps
@@ -36,5 +37,6 @@ def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
         *curves(analysis, styles, unit, page=page),
         *sweeps(analysis, styles, unit, page=page),
         *profile(analysis, styles, page=page),
+        *decays(analysis, styles, unit, page=page),
         *thetas(analysis, page=page),
     ]

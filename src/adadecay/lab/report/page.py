@@ -46,6 +46,7 @@ SECTIONS: Final = (
     ("dropout", "dropout", "Over dropout"),
     ("schedule", "schedules", "Over learning-rate schedules"),
     ("profile", "across", "Across cells"),
+    ("decay_had", "decay-had", "Over the decay that each had"),
     ("theta", "theta", "What θ does"),
 )
 MOST_CARDS: Final = 24

@@ -1,0 +1,64 @@
+"""Scores over the decay that was had: λ times the mean of θ, SGD's being 1."""
+
+import polars as pl
+import pytest
+from simulated_study import Setting, simulate
+
+from adadecay.lab.report import figures
+from adadecay.lab.report.decay_figures import decay_rows, decays
+from adadecay.lab.report.drawing import styles_of
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+
+THETAS = {"adadecay": 0.75, "adadecay(weight_decay=0.001)": 0.8, "shuffled": 0.7}
+SETTINGS = [
+    Setting(level=98.0),
+    Setting(optimizer="adadecay", alpha=4.0, level=98.5),
+    Setting(
+        optimizer="adadecay(weight_decay=0.001)",
+        name="adadecay",
+        alpha=4.0,
+        weight_decay=1e-3,
+    ),
+    Setting(optimizer="shuffled", alpha=4.0),
+    Setting(optimizer="adam"),
+    Setting(dataset="fashion-mnist"),
+]
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    results = simulate(SETTINGS, trials=5, epochs=10)
+    theta = pl.col("optimizer").replace_strict(THETAS, default=None)
+    rates = results.filter(pl.col("optimizer").is_in(list(THETAS)))
+    rates = rates.select("trial", "epoch", layer=pl.lit("0.weight"), mean_theta=theta)
+    return analyse(Evidence(results, rates=rates, name="mine"))
+
+
+def test_each_point_lies_at_its_decay(analysis):
+    table = decay_rows(analysis)
+    found = dict(table.select("label", "decay").iter_rows())
+    assert found == {
+        "sgd": 5e-4,
+        "adadecay": pytest.approx(3.75e-4),
+        "adadecay(weight_decay=0.001)": pytest.approx(8e-4),
+        "shuffled": pytest.approx(3.5e-4),
+    }
+    # Adam has no θ, and the other cell has a point alone.
+    assert set(table["where"]) == {"MNIST · NN-2"}
+    scores = dict(table.select("label", "mean").iter_rows())
+    for arm in analysis.arms:
+        if arm.where == "MNIST · NN-2" and arm.optimizer in scores:
+            assert scores[arm.optimizer] == pytest.approx(arm.average(), abs=1e-4)
+
+
+def test_it_is_a_figure_of_the_report(analysis):
+    (figure,) = decays(analysis, styles_of(analysis), "accuracy", page=False)
+    assert len(figure.table) == 4
+    figure.chart.to_dict()
+    assert "decay-had-1" in figures(analysis.evidence)
+
+
+def test_without_rates_there_is_nothing_to_draw(analysis):
+    bare = analyse(Evidence(analysis.evidence.results, name="mine"))
+    assert decays(bare, styles_of(bare), "accuracy", page=True) == []
