@@ -170,6 +170,7 @@ def test_pictures_are_made_and_shown(filled):
     names = {path.name for path in (filled / "docs" / "pictures").iterdir()}
     assert names == {
         "paper-alpha-alpha-1.svg",
+        "paper-alpha-decay-had-1.svg",
         "paper-alpha-differences.svg",
         "paper-comparison-differences.svg",
     }
@@ -177,11 +178,21 @@ def test_pictures_are_made_and_shown(filled):
         text = block(filled, name, page or "docs/results.md")
         folder = filled if page else filled / "docs"
         paths = re.findall(r"\]\(([^)]+\.svg)\)", text)
-        assert len(paths) == 2
+        assert len(paths) == 3
         assert all((folder / path).is_file() for path in paths)
     svg = (filled / "docs/pictures/paper-alpha-alpha-1.svg").read_text("utf-8")
     assert svg.startswith("<svg")
     assert "MNIST · NN-2" in svg
+
+
+def test_one_picture_can_be_shown_by_itself(filled):
+    page = filled / "README.md"
+    mark = "<!-- evidence:paper/alpha:picture=alpha-1 -->\n<!-- /evidence -->\n"
+    page.write_text(mark, "utf-8")
+    tool.renew(tool.Evidence(filled))
+    text = page.read_text("utf-8")
+    assert text.count(".svg") == 1
+    assert "(docs/pictures/paper-alpha-alpha-1.svg)" in text
 
 
 def test_what_is_renewed_has_not_drifted_and_renewing_is_idle(filled):
@@ -210,7 +221,10 @@ def spoil_results(root):
     [
         (spoil_number, ["docs/results.md"]),
         (spoil_picture, ["paper-alpha-alpha-1.svg"]),
-        (spoil_results, ["docs/results.md", "paper-alpha-alpha-1.svg"]),
+        (
+            spoil_results,
+            ["docs/results.md", "alpha-alpha-1.svg", "alpha-decay-had-1.svg"],
+        ),
         (lambda root: (root / "docs/pictures/x.svg").touch(), ["x.svg"]),
         (
             lambda root: (root / "docs/pictures/paper-alpha-alpha-1.svg").unlink(),
@@ -218,7 +232,13 @@ def spoil_results(root):
         ),
         (
             lambda root: shutil.rmtree(root / "results/paper/alpha"),
-            ["README.md", "docs/results.md", "alpha-1.svg", "alpha-differences.svg"],
+            [
+                "README.md",
+                "docs/results.md",
+                "alpha-alpha-1.svg",
+                "alpha-decay-had-1.svg",
+                "alpha-differences.svg",
+            ],
         ),
     ],
 )
