@@ -73,6 +73,14 @@ def test_a_weight_that_is_not_finite_leaves_the_other_trials(study):
     assert all(np.isfinite(each.power) for each in found)
 
 
+def test_trials_that_are_not_finished_do_not_count(study):
+    first = study.results["trial"] == study.rates["trial"][0]
+    status = pl.when(first).then(pl.lit("running")).otherwise("status")
+    results = study.results.with_columns(status=status)
+    found = analyse(Evidence(results, rates=study.rates, name="controls")).thetas
+    assert sorted(each.trials for each in found) == [11, 12, 12]
+
+
 def test_rates_without_weights_are_enough():
     results = two_arms(trials=3, epochs=2)
     rates = results.filter(pl.col("optimizer") == "adadecay").select("trial", "epoch")

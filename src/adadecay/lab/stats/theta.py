@@ -39,11 +39,12 @@ class ThetaAverage:
 def theta_averages(
     rates: pl.DataFrame | None, trials: pl.DataFrame
 ) -> list[ThetaAverage]:
-    """Return the mean of θ for each arm that recorded it."""
+    """Return the mean of θ for each arm that recorded it, over its finished trials."""
     if rates is None or rates.is_empty() or trials.is_empty():
         return []
     arm = ["cell", "optimizer", "optimizer_name", "alpha"]
-    who = trials.select(pl.col("trial").cast(rates.schema["trial"]), *arm)
+    done = trials.filter(pl.col("status") == "done")
+    who = done.select(pl.col("trial").cast(rates.schema["trial"]), *arm)
     # Averaged over epochs before anything else: a large study has millions of rows.
     known = [name for name in ("mean_theta", "power_theta") if name in rates.columns]
     finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
