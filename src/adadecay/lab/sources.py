@@ -17,7 +17,14 @@ from typing import Any
 
 from adadecay.lab.provenance import version
 
-__all__ = ["LIVE", "is_own", "name_of", "source_digest", "source_files"]
+__all__ = [
+    "LIVE",
+    "is_own",
+    "name_of",
+    "source_digest",
+    "source_files",
+    "source_modules",
+]
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
 PACKAGE = __name__.partition(".")[0]
@@ -139,6 +146,21 @@ def _walk(
         yield name, file, tree
         if follow:
             waiting += _imports(tree, name, package=file.name == "__init__.py")
+
+
+def source_modules(name: str) -> list[str]:
+    """Name the modules whose source is in the digest of ``"package.module:function"``.
+
+    Args:
+        name: module and attribute, as for :func:`source_digest`.
+    """
+    module = name.partition(":")[0]
+    found = _find(module, [*sys.path, str(Path.cwd())])
+    if found is None or found.origin is None:
+        return []
+    root = _root(module, found)
+    follow = _follows(module.partition(".")[0], root)
+    return [each for each, _, _ in _walk([module], root, follow=follow)]
 
 
 def source_files(name: str) -> dict[Path, Path]:

@@ -21,6 +21,7 @@ from adadecay.lab import networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
 from adadecay.lab.ingredients import load_dataset, make_loss, make_metric
 from adadecay.lab.learning_rates import learning_rates
+from adadecay.lab.loaded import check_code
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.own_trainer import OwnTraining
 from adadecay.lab.seeds import derive, reseed
@@ -57,6 +58,7 @@ def prepare(definition: dict[str, Any], device: torch.device) -> Training:
     """Make everything that a trial needs, on its device."""
     # Set for every trial, since the code of an earlier one may have changed them.
     torch.set_default_dtype(torch.float32)
+    check_code(definition)
     if definition["trainer"] is not None:
         return OwnTraining(definition)
     return NetworkTraining(definition, device)

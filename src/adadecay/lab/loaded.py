@@ -1,0 +1,55 @@
+"""Is the user's code that this process runs the code that a trial is named after?
+
+In: what defines a trial. Out: nothing, or an error. A trial's id holds a digest of the
+source on disk when the study was planned. A long-lived process (a notebook, a shell)
+may hold an older module in memory, and a worker that starts late may import a newer
+one: either would store one code's numbers under another's name.
+"""
+
+import sys
+from typing import Any
+
+from adadecay.lab.registry import load_object
+from adadecay.lab.sources import LIVE, source_digest, source_modules
+
+__all__ = ["check_code"]
+
+# By module: the modules that were in memory when it was first looked at (each import or
+# reload gives a module a new spec), and the digest of what lay on disk then.
+_seen: dict[str, tuple[dict[str, object], str]] = {}
+
+
+def check_code(definition: dict[str, Any]) -> None:
+    """Import the user's functions of a trial, and refuse them if they are not its own.
+
+    Args:
+        definition: what defines the trial.
+    """
+    for part in definition.values():
+        if isinstance(part, dict) and "source" in part:
+            _check(part["name"], part["source"])
+
+
+def _check(name: str, planned: str) -> None:
+    module = name.partition(":")[0]
+    if module == LIVE:  # lives in this process only: what is planned is what there is
+        return
+    load_object(name)
+    loaded: dict[str, object] = {
+        each: sys.modules[each].__spec__
+        for each in source_modules(name)
+        if each in sys.modules
+    }
+    known = _seen.get(module)
+    if known is None or not _same(known[0], loaded):
+        known = _seen[module] = loaded, source_digest(name)
+    if known[1] != planned:
+        raise RuntimeError(
+            f"the code of {name!r} has changed since this process imported it, or "
+            f"since the study was planned: start Python anew, and give the study again."
+        )
+
+
+def _same(one: dict[str, object], other: dict[str, object]) -> bool:
+    # By identity: a reloaded module has a new spec that equals the old one.
+    return one.keys() == other.keys() and all(one[k] is other[k] for k in one)
