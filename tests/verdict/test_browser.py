@@ -119,6 +119,7 @@ def test_every_chart_is_drawn(paper):
         "curves",
         "weight-decay",
         "alpha",
+        "decay-had",
         "dropout",
         "profile",
         "theta",

@@ -81,10 +81,11 @@ def _chart(rows: pl.DataFrame, styles: dict[str, Look], unit: str, page: bool) -
     hidden = alt.param(name="hidden", value=[])
     axis = alt.Axis(format="~g", tickCount=6)
     scale = alt.Scale(zero=False)
-    # A line is for a sweep; two points are two controls.
+    # A line is for a sweep; of two controls each is a line of one point: none.
     swept = pl.len().over("optimizer") >= FEWEST
+    path = pl.when(swept).then("optimizer").otherwise("label")
     base = (
-        alt.Chart(rows.with_columns(swept=swept))
+        alt.Chart(rows.with_columns(path=path))
         .transform_filter("indexof(hidden, datum.optimizer) < 0")
         .encode(
             x=alt.X("decay:Q", title=TITLE, axis=axis, scale=scale),
@@ -101,8 +102,7 @@ def _chart(rows: pl.DataFrame, styles: dict[str, Look], unit: str, page: bool) -
     )
     value = alt.Y("mean:Q", title=unit, scale=scale)
     dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=value)
-    line = base.transform_filter("datum.swept").mark_line(strokeWidth=1.5)
-    line = line.encode(y=value)
+    line = base.mark_line(strokeWidth=1.5).encode(y=value, detail="path:N")
     bars = base.mark_rule(strokeWidth=1.5).encode(
         y=alt.Y("low:Q", title=unit, scale=scale), y2=alt.Y2("high:Q")
     )
