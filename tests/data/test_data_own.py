@@ -62,6 +62,19 @@ FORMS = {
 }
 
 
+class Doubled(TensorDataset):
+    """Holds tensors as its parent does, and gives something else."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return 2 * x, y
+
+
+def test_what_a_kind_of_tensor_dataset_gives_counts_not_what_it_holds():
+    parts = tuple(Doubled(torch.tensor(x), torch.tensor(y)) for x, y in PAIRS)
+    np.testing.assert_array_equal(make_own("m:f", parts).test.inputs, 2 * X[:4])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_dataset(form):
     data, expected = make_own("m:f", FORMS[form]), make_own("m:f", PAIRS)

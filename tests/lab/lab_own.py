@@ -41,6 +41,20 @@ def boxed_dataset(options):
     return small_dataset(**options)
 
 
+class Forgetful(torch.optim.SGD):
+    """Keeps in its groups what a checkpoint that needs no pickle cannot hold."""
+
+    def __init__(self, parameters, lr):
+        super().__init__((value for _, value in parameters), lr)
+        self.param_groups[0]["when"] = Path("now")
+
+
+def rows_from(folder="nowhere", source="none", offline=True):
+    """A dataset whose arguments have names that the lab's own loader has, too."""
+    assert (folder, source, offline) == ("there", "mine", False)
+    return small_dataset(rows=40)
+
+
 def lines():
     """A regression problem: y = 3x − 1 with noise."""
     generator = np.random.default_rng(1)
@@ -146,6 +160,20 @@ def waits_in_its_first_epoch(make_optimizer, *, seed, epochs):
     """Long enough to be killed there."""
     time.sleep(60)
     yield {"accuracy": 1.0}
+
+
+def counts_itself(make_optimizer, *, seed, epochs, called="epoch"):
+    """Tells its own count of epochs, from 1, beside the score."""
+    for epoch in range(epochs):
+        yield {"accuracy": float(epoch), called: epoch + 1, "seconds": 99.0}
+
+
+def dies_without_a_checkpoint(make_optimizer, *, seed, epochs):
+    """Gets as far as its third epoch, always, and offers no state."""
+    for epoch in range(epochs):
+        if epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"accuracy": float(epoch)}
 
 
 def diverges_once(make_optimizer, *, seed, epochs):

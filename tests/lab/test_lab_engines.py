@@ -307,6 +307,22 @@ def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
         run(study, workers=2)
 
 
+def test_a_trial_that_dies_at_the_same_place_is_given_up(tmp_path):
+    """Its checkpoints hold nothing, so that it begins anew each time."""
+    study = trainer_study(tmp_path, "lab_own:dies_without_a_checkpoint", trials=1)
+    engine = LocalEngine(1, Settings("cpu", 1, checkpoint_seconds=0))
+    started = []
+
+    def watch(event):
+        if isinstance(event, Started):
+            started.append(event.epoch)
+            assert len(started) < 9, "it is never given up"
+
+    outcome = run(study, engine=engine, attempts=3, watch=watch)
+    assert len(outcome.failed) == 1
+    assert set(started) == {0}
+
+
 def test_workers_that_began_and_die_one_after_another_do_not_end_the_run(tmp_path):
     """More deaths than may be stillborn, with no word between them."""
     count = local.MOST_STILLBORN + 2

@@ -71,6 +71,17 @@ def test_code_that_changes_between_plan_and_import_is_refused(folder):
     assert "or since the study was planned" in reason
 
 
+def test_a_helper_of_the_same_name_elsewhere_is_noticed(folder, monkeypatch):
+    """The study means the one beside its module, and Python finds another first."""
+    other = folder / "elsewhere"
+    other.mkdir()
+    (other / "loaded_helper.py").write_text("WIDTH = 6\n")
+    monkeypatch.syspath_prepend(str(other))
+    [reason] = reasons(study_in(folder))
+    assert str(other / "loaded_helper.py") in reason
+    assert "both are called 'loaded_helper', so rename one" in reason
+
+
 def test_workers_of_another_process_import_what_there_is(folder):
     """The driver has the old module in memory; its workers start afresh."""
     script = folder / "twice.py"

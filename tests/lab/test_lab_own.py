@@ -16,6 +16,7 @@ from adadecay.lab import Study, run, sources
 from adadecay.lab.engines import EpochDone, Settings
 from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.files import read_state
+from adadecay.lab.spec_file import SpecError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -92,6 +93,57 @@ def test_an_argument_of_an_own_dataset_may_be_a_table(tmp_path):
     dataset = {"name": "lab_own:boxed_dataset", "options": {"rows": 80, "seed": 1}}
     study = small_study(tmp_path, dataset=dataset, trials=1)
     assert run(study, workers=0).failed == {}
+
+
+def test_every_argument_of_an_own_dataset_is_its_own(tmp_path):
+    given = {"folder": "there", "source": "mine", "offline": False}
+    dataset = {"name": "lab_own:rows_from", **given}
+    assert run(small_study(tmp_path, dataset=dataset), workers=0).failed == {}
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_no_more_than_its_epochs(tmp_path):
+    optimizer = {"name": "lab_own:Forgetful", "lr": 0.1}
+    keys = {"optimizers": [optimizer], "trials": 1, "epochs": 4}
+    calm = small_study(tmp_path / "calm", **keys)
+    assert run(calm, workers=0).failed == {}
+    study = small_study(tmp_path / "stopped", **keys)
+    engine = InlineEngine(Settings("cpu", 1, checkpoint_seconds=0))
+    run(study, engine=engine, watch=lambda event: engine.stop())
+    again = []
+    assert run(study, workers=0, watch=again.append).failed == {}
+    assert again[0].epoch == 0
+    assert "no checkpoint that could be read" in again[0].note
+    assert numbers(study) == numbers(calm)
+
+
+def test_arguments_that_are_no_numbers_are_refused_before_anything_runs(tmp_path):
+    trainer = {"name": "lab_own:numbers_only", "gain": float("inf")}
+    with pytest.raises(SpecError, match="inf"):
+        run(trainer_study(tmp_path, trainer), workers=0)
+
+
+def test_a_trainer_may_count_epochs_and_the_lab_counts_too(tmp_path):
+    study = trainer_study(tmp_path, "lab_own:counts_itself", trials=1)
+    assert run(study, workers=0).failed == {}
+    table = study.results()
+    assert table["epoch"].to_list() == [0, 1, 2]
+    assert table["score"].to_list() == [0.0, 1.0, 2.0]
+    assert table["seconds"].max() < 90
+
+
+@pytest.mark.parametrize("name", ["diverged", "rates"])
+def test_names_that_mean_something_to_the_lab_are_refused(tmp_path, name):
+    trainer = {"name": "lab_own:counts_itself", "called": name}
+    study = trainer_study(tmp_path, trainer, trials=1)
+    [reason] = run(study, workers=0).failed.values()
+    assert f"yields '{name}', which the lab keeps for itself" in reason
+
+
+@pytest.mark.parametrize("key", ["batch_size", "precision"])
+def test_what_a_trainer_never_hears_of_is_refused(tmp_path, key):
+    value = {"batch_size": 64, "precision": "float64"}[key]
+    with pytest.raises(SpecError, match=f"{key} has no meaning with a trainer"):
+        trainer_study(tmp_path, "lab_own:numbers_only", **{key: value})
 
 
 @pytest.mark.parametrize("schedule", [None, "sigmoid"])

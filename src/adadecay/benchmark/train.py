@@ -189,6 +189,7 @@ def _throughput(workers: int, trials: int, epochs: int) -> tuple[float, float, f
         busy, begun = time.process_time(), time.perf_counter()
         run(study, workers=workers, device="cpu", threads=1, watch=watch)
         share = (time.process_time() - busy) / (time.perf_counter() - begun)
-    # From the first epoch's end on, so that loading torch is not part of the rate.
-    rate = (len(times) - 1) / (times[-1] - times[0])
+    # From the end of each worker's first epoch on: what came before is loading torch,
+    # and epochs that ran in that time are not counted either.
+    rate = (len(times) - workers) / (times[-1] - times[workers - 1])
     return rate, share, times[0] - begun

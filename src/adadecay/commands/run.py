@@ -110,7 +110,7 @@ def how_to_go_on() -> str:
 
 
 def exit_status(outcome: "Outcome") -> int:
-    """Return 0 for done, 1 when trials failed, 130 when interrupted."""
+    """Return 0 for done, 1 when trials failed or are left, 130 when interrupted."""
     if outcome.interrupted and outcome.left:
         return 130
-    return 1 if outcome.failed else 0
+    return 1 if outcome.failed or outcome.left else 0

@@ -46,11 +46,13 @@ def print_steps(
     ):
         everything += costs
         say(_table(costs))
-    ratio = measure_training(max(3, round(30 * effort)))
-    say(
-        f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "
-        f"{ratio:.2f} × the time of the foreach path."
-    )
+    ratio = None
+    if kernels.form():  # without it foreach would be measured against itself
+        ratio = measure_training(max(3, round(30 * effort)))
+        say(
+            f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "
+            f"{ratio:.2f} × the time of the foreach path."
+        )
     if as_json:
         typer.echo(json.dumps(_document(everything, form, ratio), indent=2))
 
@@ -75,7 +77,9 @@ def _table(costs: list[StepCost]) -> str:
     return "\n".join(lines)
 
 
-def _document(costs: list[StepCost], form: str, training: float) -> dict[str, Any]:
+def _document(
+    costs: list[StepCost], form: str, training: float | None
+) -> dict[str, Any]:
     import torch
 
     return {

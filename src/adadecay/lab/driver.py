@@ -67,6 +67,7 @@ class Progress:
     waiting: deque[Trial]
     trials: dict[str, Trial]
     deaths: Counter[str] = field(default_factory=Counter)
+    furthest: dict[str, int] = field(default_factory=dict)
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     finished: Counter[str] = field(default_factory=Counter)
@@ -177,7 +178,10 @@ class _Keeper:
         self.progress.rows[event.trial].append(event.row)
         if event.checkpoint is not None:
             self.store.checkpoint(event.trial, event.checkpoint)
-            self.progress.deaths.pop(event.trial, None)
+            # Only what gets further than ever: one that begins anew would never end.
+            if event.checkpoint.epoch > self.progress.furthest.get(event.trial, 0):
+                self.progress.furthest[event.trial] = event.checkpoint.epoch
+                self.progress.deaths.pop(event.trial, None)
 
     def _finish(self, event: Finished) -> None:
         trial = self.progress.trials[event.trial]

@@ -14,6 +14,7 @@ from adadecay.lab import datasets
 from adadecay.lab.datasets import Dataset
 from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
+from adadecay.lab.sources import is_own
 
 __all__ = ["accuracy", "load_dataset", "make_loss", "make_metric"]
 
@@ -36,7 +37,8 @@ def load_dataset(named: dict[str, Any]) -> Dataset:
 def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     # A user's function may draw its data: every worker must draw the same.
     reseed(derive("dataset", name), "dataset", 0)
-    return datasets.load(name, **json.loads(arguments))
+    given = json.loads(arguments)
+    return datasets.load_own(name, given) if is_own(name) else datasets.load(name)
 
 
 def make_loss(definition: dict[str, Any]) -> Loss:

@@ -4,6 +4,7 @@ In: what defines a trial. Out: one number an epoch. Knowing them all beforehand,
 resumed trial needs no scheduler state.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -38,4 +39,6 @@ def learning_rates(definition: dict[str, Any]) -> list[float]:
         rates.append(float(optimizer.param_groups[0]["lr"]))
         optimizer.step()
         scheduler.step()
+    if not all(map(math.isfinite, rates)):
+        raise ValueError(f"The schedule {name!r} gives a rate that is not finite.")
     return rates

@@ -7,6 +7,7 @@ one: either would store one code's numbers under another's name.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from adadecay.lab.registry import load_object
@@ -32,18 +33,29 @@ def check_code(definition: dict[str, Any]) -> None:
 
 def _check(name: str, planned: str) -> None:
     module = name.partition(":")[0]
-    if module == LIVE:  # lives in this process only: what is planned is what there is
+    if module == LIVE:  # a notebook's: its source is what was typed last
+        _compare(name, source_digest(name), planned)
         return
     load_object(name)
-    loaded: dict[str, object] = {
-        each: sys.modules[each].__spec__
-        for each in source_modules(name)
-        if each in sys.modules
-    }
+    loaded: dict[str, object] = {}
+    for each, file in source_modules(name).items():
+        spec = sys.modules[each].__spec__ if each in sys.modules else None
+        if spec is None or spec.origin is None:
+            continue
+        if Path(spec.origin).resolve() != file.resolve():
+            raise RuntimeError(
+                f"{name!r} needs {file}, and Python found {spec.origin} first: both "
+                f"are called {each!r}, so rename one."
+            )
+        loaded[each] = spec
     known = _seen.get(module)
     if known is None or not _same(known[0], loaded):
         known = _seen[module] = loaded, source_digest(name)
-    if known[1] != planned:
+    _compare(name, known[1], planned)
+
+
+def _compare(name: str, found: str, planned: str) -> None:
+    if found != planned:
         raise RuntimeError(
             f"the code of {name!r} has changed since this process imported it, or "
             f"since the study was planned: start Python anew, and give the study again."

@@ -32,6 +32,8 @@ from adadecay.lab.seeds import derive, reseed
 __all__ = ["OptimizerMaker", "OwnTraining"]
 
 STATE = "checkpoint"
+COUNTED = ("epoch", "seconds")  # a trainer may tell them; the lab counts itself
+LABS = ("diverged", "rates")
 
 
 class OptimizerMaker:
@@ -161,7 +163,13 @@ class OwnTraining:
         self.state = values.pop(STATE, None)
         row: dict[str, Any] = {"epoch": epoch, "lr": self.rates[epoch]}
         for key, value in values.items():
-            row[str(key)] = _number(value, key, name)
+            if key in LABS:
+                raise ValueError(
+                    f"The trainer {name!r} yields {key!r}, which the lab keeps for "
+                    f"itself; call it something else."
+                )
+            if key not in COUNTED:
+                row[str(key)] = _number(value, key, name)
         score = self.definition["score"]
         if score not in row:
             found = ", ".join(map(str, values)) or "nothing"

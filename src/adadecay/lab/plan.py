@@ -247,7 +247,8 @@ def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode()
 
 
 def _schedules(

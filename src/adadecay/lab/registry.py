@@ -243,7 +243,7 @@ def load_object(path: str) -> Any:
 def _import(module_name: str, path: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # last, as where the source is looked for to be hashed
         importlib.invalidate_caches()
     try:
         return importlib.import_module(module_name)

@@ -148,8 +148,8 @@ def _walk(
             waiting += _imports(tree, name, package=file.name == "__init__.py")
 
 
-def source_modules(name: str) -> list[str]:
-    """Name the modules whose source is in the digest of ``"package.module:function"``.
+def source_modules(name: str) -> dict[str, Path]:
+    """Return the modules whose source is in a function's digest, with their files.
 
     Args:
         name: module and attribute, as for :func:`source_digest`.
@@ -157,10 +157,10 @@ def source_modules(name: str) -> list[str]:
     module = name.partition(":")[0]
     found = _find(module, [*sys.path, str(Path.cwd())])
     if found is None or found.origin is None:
-        return []
+        return {}
     root = _root(module, found)
     follow = _follows(module.partition(".")[0], root)
-    return [each for each, _, _ in _walk([module], root, follow=follow)]
+    return {each: file for each, file, _ in _walk([module], root, follow=follow)}
 
 
 def source_files(name: str) -> dict[Path, Path]:

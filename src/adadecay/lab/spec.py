@@ -309,6 +309,7 @@ def _check_trainer(spec: StudySpec) -> None:
     given = [key for key in ("loss", "metric", "examples") if getattr(spec, key)]
     given += ["cells"] if spec.cells else []
     given += ["holdout"] if spec.holdout else []
+    given += sorted({"batch_size", "precision"} & spec.model_fields_set)
     if given:
         raise ValueError(
             f"{given[0]} has no meaning with a trainer, which does the training itself"

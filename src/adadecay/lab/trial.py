@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import math
+import pickle
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -285,9 +286,12 @@ class NetworkTraining:
         return buffer.getvalue()
 
     def load(self, payload: bytes) -> bool:
-        """Take up weights and optimizer state."""
+        """Take up weights and optimizer state; False where they cannot be read."""
         stored = io.BytesIO(payload)
-        state = torch.load(stored, map_location=self.device, weights_only=True)
+        try:
+            state = torch.load(stored, map_location=self.device, weights_only=True)
+        except pickle.UnpicklingError:  # an own optimizer's state may hold anything
+            return False
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         return True

@@ -8,6 +8,7 @@ when something has to be fetched. ``docs/data.md`` tells where data comes from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,19 @@ def _entry(item: Item) -> Entry:
     )
 
 
+def load_own(name: str, arguments: Mapping[str, Any]) -> Dataset:
+    """Return a user's own dataset; every argument is the function's, whatever its name.
+
+    Args:
+        name: ``"package.module:function"``.
+        arguments: passed to the function.
+    """
+    from adadecay.lab.datasets.own import make_own
+
+    checked = DATASETS.check(name, dict(arguments))
+    return make_own(name, DATASETS.get(name).load()(**checked))
+
+
 DATASETS = Registry("dataset", [*map(_entry, CATALOG.values()), _DIGITS])
 """The registry of datasets: ``adadecay list datasets``."""
 
@@ -98,11 +112,11 @@ def load(
         ((1437, 1, 8, 8), dtype('uint8'))
     """
     entry = DATASETS.get(name)
-    checked = DATASETS.check(name, arguments)
     if entry.own:
-        from adadecay.lab.datasets.own import make_own
-
-        return make_own(name, entry.load()(**checked))
+        ours = {"folder": folder, "source": source, "offline": offline}
+        given = {key: value for key, value in ours.items() if value}
+        return load_own(name, arguments | given)
+    DATASETS.check(name, arguments)
     from adadecay.lab.datasets.fetch import Wanted
 
     place = None if folder is None else Path(folder)

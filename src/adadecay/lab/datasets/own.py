@@ -122,11 +122,14 @@ def _digest(train: Split, test: Split) -> str:
 
 
 def _read_split(name: str, part: str, given: Any) -> Split:
+    from torch.utils.data import TensorDataset
+
     where = f"the {part} part of {name}"
     if isinstance(given, Split):
         return given
-    tensors = getattr(given, "tensors", None)  # a TensorDataset holds them whole
-    pair = given if isinstance(given, tuple | list) else tensors
+    pair = given if isinstance(given, tuple | list) else None
+    if type(given) is TensorDataset:  # holds them whole; one of its kin may change them
+        pair = given.tensors
     if pair is not None:
         if len(pair) != 2:
             raise ValueError(f"{where} has {len(pair)} members, not inputs, targets.")

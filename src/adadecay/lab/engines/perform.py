@@ -95,6 +95,7 @@ def _perform(
         if stop:
             yield Stopped(job.trial.id)
             return
+    raise RuntimeError(f"training ended before its {training.count} epochs were over")
 
 
 def _go_on(
@@ -109,7 +110,7 @@ def _go_on(
         what = ", ".join(f"{key} was {there.get(key)}" for key in changed)
         return 0, f"started again: {what}, and is {here[changed[0]]}"
     if not training.load(bytes(checkpoint.payload)):
-        return 0, "started again: it offers no checkpoint of its own"
+        return 0, "started again: it offers no checkpoint that could be read"
     return checkpoint.epoch, ""
 
 

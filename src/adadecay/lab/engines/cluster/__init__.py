@@ -88,7 +88,7 @@ class ClusterEngine:
         link = connect(ray, address, settings, workers, need or Need(), names)
         try:
             self.need = choose_need(ray, need or Need(), settings)
-            if workers is None:
+            if workers is None or link.owned:  # nothing will grow a Ray of our own
                 require_a_place(ray, self.need)
         except BaseException:
             link.close()
