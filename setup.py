@@ -4,6 +4,7 @@ Everything else about the distribution stands in pyproject.toml. The extension i
 optional: without a compiler the install still succeeds, and steps go by foreach.
 """
 
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -36,6 +37,9 @@ class BuildKernel(build_ext):
         super().build_extension(ext)
 
 
+# One wheel for every Python from 3.11 on, but for those without a GIL.
+LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
 setup(
     ext_modules=[
         Extension(
@@ -43,11 +47,11 @@ setup(
             sources=SOURCES,
             depends=HEADERS,
             language="c++",
-            define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            py_limited_api=True,
+            define_macros=[("Py_LIMITED_API", "0x030B0000")] if LIMITED else [],
+            py_limited_api=LIMITED,
             optional=True,
         )
     ],
     cmdclass={"build_ext": BuildKernel},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED else {},
 )

@@ -50,7 +50,9 @@ def param_groups(
             if not param.requires_grad:
                 continue
             entry = (f"{path}.{name}" if path else name, param)
-            chosen = spared if is_spared or name.endswith("bias") else decaying
+            # Recurrent layers have bias_ih_l0 and its like, attention bias_k.
+            is_bias = name.endswith("bias") or name.startswith("bias")
+            chosen = spared if is_spared or is_bias else decaying
             chosen.setdefault(id(param), entry)
     for shared in decaying.keys() & spared.keys():
         del spared[shared]

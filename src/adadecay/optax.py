@@ -179,7 +179,8 @@ def _spread(mask: Any, grads: Any) -> list[bool]:
         grads,
         is_leaf=_is_none,
     )
-    return [bool(chosen) for chosen in jax.tree.leaves(spread)]
+    # Where there is no weight the mask may have nothing either, and yet takes a place.
+    return [bool(chosen) for chosen in jax.tree.leaves(spread, is_leaf=_is_none)]
 
 
 def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:

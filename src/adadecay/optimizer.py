@@ -32,6 +32,7 @@ from adadecay.settings import (
 
 OPTION_NAMES = tuple(Options.__annotations__)
 NO_STATE: dict[str, Any] = {}
+Members = tuple[int, tuple[str, ...] | None]  # of a group: how many, and their names
 Collected = tuple[list[Tensor], list[Tensor], list[Tensor | None], list[int]]
 
 
@@ -113,6 +114,7 @@ class AdaDecay(Optimizer):
             raise RuntimeError(f"fused=True needs the kernel: {kernels.absence()}")
         self.layer_of = layer_of
         self._layers: list[list[int]] = []
+        self._members: list[Members] = []
         self._roster = sharding.Roster()
         self._shortcut = Shortcut()
         self._warned = False
@@ -134,10 +136,11 @@ class AdaDecay(Optimizer):
             check_settings(group)
             layers = self._layers_of(group)
             self._roster.check(self.param_groups)
-        except (TypeError, ValueError, RuntimeError):
+        except BaseException:  # whatever a layer_of of the user's may raise
             del self.param_groups[before:]
             raise
         self._layers.append(layers)
+        self._members.append(self._members_of(group))
         if not self._warned and shrinks_past_zero(group):
             self._warned = True
             warn_shrinks_past_zero(group)
@@ -145,6 +148,18 @@ class AdaDecay(Optimizer):
     def _layers_of(self, group: dict[str, Any]) -> list[int]:
         names = group.get("param_names")
         return layer_indices(len(group["params"]), names, self.layer_of)
+
+    def _members_of(self, group: dict[str, Any]) -> Members:
+        names = group.get("param_names") if self.layer_of is not None else None
+        return len(group["params"]), None if names is None else tuple(names)
+
+    def _current_layers(self) -> list[list[int]]:
+        """Give the layers of every group; groups may be edited, as SGD's may."""
+        members = [self._members_of(group) for group in self.param_groups]
+        if members != self._members:
+            self._layers = [self._layers_of(group) for group in self.param_groups]
+            self._members = members
+        return self._layers
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -171,7 +186,9 @@ class AdaDecay(Optimizer):
         self._roster.check(self.param_groups)
         collected = [
             self._collect(group, layers)
-            for group, layers in zip(self.param_groups, self._layers, strict=True)
+            for group, layers in zip(
+                self.param_groups, self._current_layers(), strict=True
+            )
         ]
         statistics = self._statistics(collected)
         self._insist(collected)
@@ -287,6 +304,7 @@ class AdaDecay(Optimizer):
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
         self._layers = [self._layers_of(group) for group in self.param_groups]
+        self._members = [self._members_of(group) for group in self.param_groups]
         self._shortcut = Shortcut()
         if "_roster" not in self.__dict__:  # a copy
             self._roster = sharding.Roster()

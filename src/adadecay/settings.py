@@ -5,6 +5,7 @@ argument, its value and what is allowed.
 """
 
 import math
+import numbers
 import warnings
 from typing import Any
 
@@ -50,7 +51,7 @@ def check_alpha(alpha: object) -> None:
 def _check_number(
     name: str, label: str, value: object, *, lowest: float = -math.inf
 ) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
         raise TypeError(f"{name} must be a number, but it is {value!r}")
     number = float(value.detach() if isinstance(value, Tensor) else value)
     if not (number >= lowest and math.isfinite(number)):

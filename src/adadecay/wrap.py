@@ -153,6 +153,7 @@ def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
         if closure is not None:
             with torch.enable_grad():
                 closure = _only_once(type(self), closure())
+        if closure is not None or args:
             args = (closure, *args)
         with _decayed(self):
             return rule(self, *args, **kwargs)
@@ -225,6 +226,7 @@ def _decayed(optimizer: Any) -> Iterator[None]:
         with torch.no_grad():
             if optimizer._adaptation.decoupled:
                 _shrink_weights(optimizer)
+                _spare_gradients(groups, replaced)
             else:
                 _change_gradients(optimizer, replaced)
         for group in groups:
@@ -235,6 +237,25 @@ def _decayed(optimizer: Any) -> Iterator[None]:
             group["weight_decay"] = value
         for param, grad in replaced:
             param.grad = grad
+
+
+def _spare_gradients(
+    groups: list[Group], replaced: list[tuple[Tensor, Tensor]]
+) -> None:
+    """Give copies to a rule that would write its momentum into the gradients.
+
+    torch's SGD does so by foreach with Nesterov and no λ, which is hidden from it here.
+    """
+    for group in groups:
+        if not group.get("nesterov"):
+            continue
+        for param in group["params"]:
+            by_foreach = group.get("foreach") or (
+                group.get("foreach") is None and param.device.type != "cpu"
+            )
+            if by_foreach and param.grad is not None:
+                replaced.append((param, param.grad))
+                param.grad = param.grad.clone()
 
 
 def _shrink_weights(optimizer: Any) -> None:

@@ -128,7 +128,9 @@ def _quantiles(theta: Numbers, counts: Whole) -> Numbers:
 def _statistics(found: Sequence[Sample]) -> list[list[float | None]]:
     """Bring mean, deviation and average of each layer to the host, all at once."""
     known = [number for s in found for number in s.statistics if number is not None]
-    if any(not number.is_cpu for number in known):
+    if len({number.device for number in known}) > 1:
+        known = [number.cpu() for number in known]
+    elif any(not number.is_cpu for number in known):
         known = list(torch.stack(known).cpu().unbind())
     values = iter(known)
     return [

@@ -133,14 +133,14 @@ def _choice(
         return None
     if generator is None:
         return _fixed_choice(size, samples)
-    return torch.randint(size, (samples,), generator=generator)
+    device = generator.device  # not torch's default one, which may be another
+    return torch.randint(size, (samples,), generator=generator, device=device).cpu()
 
 
 @lru_cache(maxsize=256)
 def _fixed_choice(size: int, samples: int) -> Tensor:
-    return torch.randint(
-        size, (samples,), generator=torch.Generator().manual_seed(size)
-    )
+    seeded = torch.Generator().manual_seed(size)
+    return torch.randint(size, (samples,), generator=seeded, device="cpu")
 
 
 def _by_kernel(
@@ -215,10 +215,12 @@ def _quick_statistics(tensors: sharding.Tensors) -> Given:
         grads = [size.as_strided((size.numel(),), (1,)) for size in sizes]
         total = torch.stack([g.sum() for g in grads]).sum()
         square = torch.stack([torch.dot(g, g) for g in grads]).sum()
-        sums.append(torch.stack([total, square]).double())
-    table = torch.stack([pair.cpu() for pair in sums]) if sums else torch.empty(0, 2)
+        sums.append(torch.stack([total, square]))
+    host = [pair.cpu().double() for pair in sums]
+    table = torch.stack(host) if host else torch.empty(0, 2, device="cpu")
     counts = [max(1, sum(tensors.grads[i].numel() for i in m)) for m in members]
-    mean, square = (table / torch.tensor(counts)[:, None]).unbind(1)
+    elements = torch.tensor(counts, device="cpu")[:, None]
+    mean, square = (table / elements).unbind(1)
     variance = square - mean.square()
     within = (variance > TINY) & variance.isfinite()
     sound = (within & (variance > TRUSTED * mean.square())).tolist()

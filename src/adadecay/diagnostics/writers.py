@@ -4,6 +4,7 @@ In: the number of a step and what each layer was like. Out: a file, or a log.
 """
 
 import json
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -23,9 +24,21 @@ class JsonLines:
 
     def __call__(self, step: int, layers: Sequence[LayerRates]) -> None:
         """Write one measurement."""
-        lines = [json.dumps({"step": step, **asdict(layer)}) for layer in layers]
+        lines = [
+            json.dumps({"step": step, **_plain(asdict(layer))}, allow_nan=False)
+            for layer in layers
+        ]
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(line + "\n" for line in lines))
+
+
+def _plain(value: Any) -> Any:
+    """Put null where a layer has nothing to measure: JSON knows no NaN."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class TensorBoard:

@@ -33,16 +33,16 @@ class RatesMonitor(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(scalars(layers, "adadecay"), step=step)
 
-        self._monitors = [
-            Monitor(
+        self._close()
+        for optimizer in trainer.optimizers:  # one by one: a later one may be refused
+            monitor = Monitor(
                 optimizer,
                 self.writers or [log],
                 every=self.every,
                 model=pl_module,
                 first=trainer.global_step,
             )
-            for optimizer in trainer.optimizers
-        ]
+            self._monitors.append(monitor)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop looking."""

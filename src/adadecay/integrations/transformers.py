@@ -39,14 +39,18 @@ class RatesMonitor(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Start looking."""
+        self._close()  # of a training that was broken off, which tells no callback
         optimizer = kwargs["optimizer"]
         # accelerate stands in front of the optimizer, and has no hooks of its own.
         optimizer = getattr(optimizer, "optimizer", optimizer)
-        folder = pathlib.Path(args.output_dir or ".")
-        folder.mkdir(parents=True, exist_ok=True)
+        writers = self.writers
+        if not writers and state.is_world_process_zero:  # one file, one writer
+            folder = pathlib.Path(args.output_dir or ".")
+            folder.mkdir(parents=True, exist_ok=True)
+            writers = [JsonLines(folder / "adadecay.jsonl")]
         self._monitor = Monitor(
             optimizer,
-            self.writers or [JsonLines(folder / "adadecay.jsonl")],
+            writers,
             every=self.every,
             model=kwargs["model"],
             first=state.global_step,
@@ -60,6 +64,9 @@ class RatesMonitor(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Stop looking."""
+        self._close()
+
+    def _close(self) -> None:
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None

@@ -17,6 +17,7 @@ PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
 
 # Asked of every tensor at every step: `map` over these is the fastest that Python has.
 address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
+shape_of = attrgetter("shape")
 is_on_cpu, is_dense = attrgetter("is_cpu"), Tensor.is_contiguous
 is_negated = Tensor.is_neg
 
@@ -47,7 +48,7 @@ def suit(params: list[Tensor], grads: list[Tensor], state: list[Tensor]) -> bool
             not state
             or (
                 types == list(map(type_of, state))
-                and sizes == list(map(size_of, state))
+                and list(map(shape_of, params)) == list(map(shape_of, state))
             )
         )
     ):

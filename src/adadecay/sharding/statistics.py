@@ -212,7 +212,7 @@ def _rows_of_sums(parts: list[Part], summed: list[float]) -> Tensor:
         count = float(sum(grad.numel() for grad in part.grads))
         rows.append((count, *summed[2 * first : 2 * first + 2]))
         first += len(part.grads)
-    return torch.tensor(rows, dtype=torch.float64)
+    return torch.tensor(rows, dtype=torch.float64, device="cpu")
 
 
 def _mixed_statistics(grads: list[Tensor]) -> Tensor:
