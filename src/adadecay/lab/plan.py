@@ -247,7 +247,12 @@ def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(value: Any) -> bytes:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise ValueError(
+            "an argument is infinite or no number, and cannot be part of a trial's name"
+        ) from None
     return text.encode()
 
 

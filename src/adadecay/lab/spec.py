@@ -309,7 +309,9 @@ def _check_trainer(spec: StudySpec) -> None:
     given = [key for key in ("loss", "metric", "examples") if getattr(spec, key)]
     given += ["cells"] if spec.cells else []
     given += ["holdout"] if spec.holdout else []
-    given += sorted({"batch_size", "precision"} & spec.model_fields_set)
+    usual = {key: field.default for key, field in StudySpec.model_fields.items()}
+    silent = ("batch_size", "precision")
+    given += [key for key in silent if getattr(spec, key) != usual[key]]
     if given:
         raise ValueError(
             f"{given[0]} has no meaning with a trainer, which does the training itself"
