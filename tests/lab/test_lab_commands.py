@@ -13,9 +13,10 @@ from lab_runs import small_study
 from typer.testing import CliRunner
 
 from adadecay.commands import app
-from adadecay.commands.run import how_to_go_on
+from adadecay.commands.run import exit_status, how_to_go_on
 from adadecay.commands.tables import describe_estimate
 from adadecay.lab import study as study_module
+from adadecay.lab.driver import Outcome
 from adadecay.lab.engines import (
     EpochDone,
     Failed,
@@ -282,3 +283,19 @@ def test_the_command_to_go_on_can_be_pasted_into_a_shell(monkeypatch):
     said = how_to_go_on().removeprefix("To go on: ")
     assert shlex.split(said) == ["adadecay", *words]
     assert "'network=lenet-4(dropout=0)'" in said
+
+
+@pytest.mark.parametrize(
+    ("left", "failed", "interrupted", "status"),
+    [
+        (0, {}, False, 0),
+        (0, {}, True, 0),
+        (2, {}, True, 130),
+        (1, {"a": "b"}, False, 1),
+        (3, {}, False, 1),
+    ],
+)
+def test_the_exit_status_tells_what_is_left(left, failed, interrupted, status):
+    facts = {"done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
+    outcome = Outcome(left=left, failed=failed, interrupted=interrupted, **facts)
+    assert exit_status(outcome) == status

@@ -122,6 +122,15 @@ def test_arguments_that_are_no_numbers_are_refused_before_anything_runs(tmp_path
         run(trainer_study(tmp_path, trainer), workers=0)
 
 
+def test_a_schedule_that_loses_its_rate_fails_alone_and_says_so(tmp_path):
+    lost = {"name": "sgd", "label": "lost", "schedule": "lab_own:lost_schedule"}
+    study = small_study(tmp_path, optimizers=[lost, "sgd"])
+    outcome = run(study, workers=0)
+    [reason] = outcome.failed.values()
+    assert "'lab_own:lost_schedule' gives a rate that is not finite" in reason
+    assert outcome.done == 1
+
+
 def test_a_trainer_may_count_epochs_and_the_lab_counts_too(tmp_path):
     study = trainer_study(tmp_path, "lab_own:counts_itself", trials=1)
     assert run(study, workers=0).failed == {}

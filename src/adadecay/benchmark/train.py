@@ -189,7 +189,13 @@ def _throughput(workers: int, trials: int, epochs: int) -> tuple[float, float, f
         busy, begun = time.process_time(), time.perf_counter()
         run(study, workers=workers, device="cpu", threads=1, watch=watch)
         share = (time.process_time() - busy) / (time.perf_counter() - begun)
-    # From the end of each worker's first epoch on: what came before is loading torch,
-    # and epochs that ran in that time are not counted either.
-    rate = (len(times) - workers) / (times[-1] - times[workers - 1])
-    return rate, share, times[0] - begun
+    return epoch_rate(times, workers), share, times[0] - begun
+
+
+def epoch_rate(times: list[float], workers: int) -> float:
+    """Return epochs a second, from the times at which they ended.
+
+    Counted from the end of every worker's first epoch on: what came before is loading
+    torch, and epochs that ran in that time are not counted either.
+    """
+    return (len(times) - workers) / (times[-1] - times[workers - 1])

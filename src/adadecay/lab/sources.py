@@ -76,7 +76,7 @@ def source_digest(name: str) -> str:
     if module == LIVE:
         function = getattr(sys.modules[LIVE], attribute)
         return _hash([inspect.getsource(function)])
-    found = _find(module, [*sys.path, str(Path.cwd())])
+    found = _locate(module)
     if found is None or found.origin is None:
         raise ValueError(
             f"{name!r} names the module {module!r}, which is neither installed nor in "
@@ -90,6 +90,11 @@ def _hash(texts: Iterable[str]) -> str:
     for text in texts:
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _locate(module: str) -> ModuleSpec | None:
+    """Find a module where it will be imported from."""
+    return _find(module, [*sys.path, str(Path.cwd())])
 
 
 def _find(module: str, path: list[str]) -> ModuleSpec | None:
@@ -155,7 +160,7 @@ def source_modules(name: str) -> dict[str, Path]:
         name: module and attribute, as for :func:`source_digest`.
     """
     module = name.partition(":")[0]
-    found = _find(module, [*sys.path, str(Path.cwd())])
+    found = _locate(module)
     if found is None or found.origin is None:
         return {}
     root = _root(module, found)
@@ -174,7 +179,7 @@ def source_files(name: str) -> dict[Path, Path]:
         what is installed, which is installed there as well.
     """
     module = name.partition(":")[0]
-    found = _find(module, [*sys.path, str(Path.cwd())])
+    found = _locate(module)
     if found is None or found.origin is None:
         return {}
     root = _root(module, found)

@@ -12,8 +12,8 @@ import polars as pl
 
 from adadecay.lab.report.figure import Figure, scales, sized
 from adadecay.lab.report.palette import Look
+from adadecay.lab.report.series import scored
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.intervals import trimmed_t
 
 __all__ = ["decay_rows", "decays"]
 
@@ -28,22 +28,11 @@ def decay_rows(analysis: Analysis) -> pl.DataFrame:
     rows = []
     for arm in analysis.arms:
         theta = 1.0 if arm.name == "sgd" else known.get((arm.where, arm.optimizer))
-        average = arm.average(trim=analysis.trim)
-        if theta is None or average is None or arm.weight_decay is None:
+        if theta is None or arm.weight_decay is None or not arm.scores.size:
             continue
-        interval = trimmed_t(arm.scores, trim=analysis.trim)
-        rows.append(
-            {
-                "where": arm.where,
-                "optimizer": arm.optimizer.partition("(")[0],
-                "label": arm.optimizer,
-                "decay": float(f"{arm.weight_decay * theta:.4g}"),
-                "mean": round(average, 4),
-                "low": round(interval.low, 4) if interval else None,
-                "high": round(interval.high, 4) if interval else None,
-                "trials": int(arm.scores.size),
-            }
-        )
+        names = {"where": arm.where, "optimizer": arm.base, "label": arm.optimizer}
+        decay = {"decay": float(f"{arm.weight_decay * theta:.4g}")}
+        rows.append(names | decay | scored(arm, analysis.trim))
     found = pl.DataFrame(rows)
     if found.is_empty():
         return found

@@ -19,7 +19,7 @@ __all__ = ["make_figures", "styles_of"]
 def styles_of(analysis: Analysis) -> dict[str, Look]:
     """Return the look of every optimizer, and of each without its arguments."""
     labels = [arm.optimizer for arm in analysis.arms]
-    return looks(labels) | looks([label.partition("(")[0] for label in labels])
+    return looks(labels) | looks([arm.base for arm in analysis.arms])
 
 
 def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:

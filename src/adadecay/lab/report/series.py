@@ -96,10 +96,6 @@ def settings_text(ours: Arm, other: Arm) -> str:
     return f"λ = {ours.weight_decay:g}"
 
 
-def _base(label: str) -> str:
-    return label.partition("(")[0]
-
-
 def full_name(comparison: Comparison) -> str:
     """Return where two are compared, and who they are with all their arguments."""
     ours, other = comparison.ours, comparison.other
@@ -109,7 +105,7 @@ def full_name(comparison: Comparison) -> str:
 def _row_name(each: Judged, *, several: bool) -> str:
     comparison = each.comparison
     ours, other = comparison.ours, comparison.other
-    if _base(ours.optimizer) == _base(other.optimizer):
+    if ours.base == other.base:
         return full_name(comparison)
     at = settings_text(ours, other)
     return f"{ours.where}, {at}" if several and at else ours.where
@@ -125,7 +121,7 @@ def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
 
 
 def _opponents(ours: Arm, other: Arm) -> str:
-    first, second = _base(ours.optimizer), _base(other.optimizer)
+    first, second = ours.base, other.base
     return f"{first} − {second}" if first != second else f"{first}, varied"
 
 
@@ -162,6 +158,17 @@ def difference_rows(members: Sequence[Judged]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
+def scored(arm: Arm, trim: float) -> dict[str, Any]:
+    """Return an arm's average and interval as figures show them, and its trials."""
+    interval = trimmed_t(arm.scores, trim=trim)
+    return {
+        "mean": _round(arm.average(trim=trim), 4),
+        "low": _round(interval.low if interval else None, 4),
+        "high": _round(interval.high if interval else None, 4),
+        "trials": int(arm.scores.size),
+    }
+
+
 def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
     """Return the average over one setting, where some optimizer varies it in a cell.
 
@@ -172,18 +179,9 @@ def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
     rows = []
     for (where, optimizer), arms in _sweep_groups(analysis, name).items():
         for arm in arms:
-            interval = trimmed_t(arm.scores, trim=analysis.trim)
-            rows.append(
-                {
-                    "where": where,
-                    "optimizer": optimizer,
-                    "value": getattr(arm, name),
-                    "mean": _round(arm.average(trim=analysis.trim), 4),
-                    "low": _round(interval.low if interval else None, 4),
-                    "high": _round(interval.high if interval else None, 4),
-                    "trials": int(arm.scores.size),
-                }
-            )
+            names = {"where": where, "optimizer": optimizer}
+            value = {"value": getattr(arm, name)}
+            rows.append(names | value | scored(arm, analysis.trim))
     return pl.DataFrame(rows)
 
 
@@ -200,7 +198,7 @@ def _sweep_groups(analysis: Analysis, name: str) -> dict[tuple[str, str], list[A
             continue
         cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
         at = tuple(getattr(arm, each) for each in others)
-        row = rows.setdefault((spell_cell(cell), _base(arm.optimizer), at), {})
+        row = rows.setdefault((spell_cell(cell), arm.base, at), {})
         row.setdefault(value, arm)
     found: dict[tuple[str, str], list[Arm]] = {}
     for (where, optimizer, _), row in rows.items():

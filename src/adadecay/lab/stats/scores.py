@@ -181,6 +181,11 @@ class Arm:
         return "|".join(str(part) for part in parts)
 
     @property
+    def base(self) -> str:
+        """The optimizer's label without the point of its grid."""
+        return self.optimizer.partition("(")[0]
+
+    @property
     def where(self) -> str:
         """The cell as the paper would spell it."""
         return spell_cell(self.place)

@@ -106,13 +106,8 @@ def _baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]
     return (
         [other for other in around if other.optimizer == baseline]
         or [other for other in around if other.name == baseline]
-        or [other for other in around if _grid_label(other) == baseline]
+        or [other for other in around if other.base == baseline]
     )
-
-
-def _grid_label(arm: Arm) -> str:
-    """Return an arm's label without the point of its grid."""
-    return arm.optimizer.partition("(")[0]
 
 
 def baseline_of(arm: Arm, arms: Sequence[Arm], baseline: str) -> Arm | None:
@@ -163,7 +158,7 @@ def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
     for arm in arms:
         given = json.loads(arm.arguments)
         fixed = {key: value for key, value in given.items() if key not in chosen}
-        label = _grid_label(arm), json.dumps(fixed, sort_keys=True)
+        label = arm.base, json.dumps(fixed, sort_keys=True)
         groups.setdefault((*_context(arm), *label), []).append(arm)
     found = []
     for group in groups.values():
