@@ -126,11 +126,21 @@ def first_value(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def power_of_two_below(value: Tensor) -> Tensor:
-    """Give 2^−e for values m·2^e with m in [½, 1), exactly, and 1 for 0, Inf and NaN.
+def power_of_two_below(value: Tensor, within: torch.dtype | None = None) -> Tensor:
+    """Give 2^−e for values m·2^e with m in [½, 1), exactly.
 
-    m / (m·2^e) is exact in IEEE arithmetic, where a library's ``pow`` need not be.
+    Made of the bits of the exponent: Apple's GPUs have no ``torch.frexp``, and ``pow``
+    need not be exact. Only finite powers of two come out: the largest for 0 and
+    denormal values, the smallest for Inf and NaN.
+
+    Args:
+        value: not negative, in single or double precision.
+        within: the type in whose range the result is to lie; by default the value's.
     """
-    mantissa, _ = torch.frexp(value)
-    inverse = mantissa / value
-    return inverse.where(inverse.isfinite() & (inverse > 0), 1)
+    double = value.dtype == torch.float64
+    fraction, bias, bits = (52, 1023, torch.int64) if double else (23, 127, torch.int32)
+    reach = 1022 if (within or value.dtype) == torch.float64 else 126
+    exponent = value.view(bits) & ((2 * bias + 1) << fraction)
+    inverse = ((2 * bias - 1) << fraction) - exponent
+    inverse = inverse.clamp((bias - reach) << fraction, (bias + reach) << fraction)
+    return inverse.view(value.dtype)

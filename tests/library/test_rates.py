@@ -1,5 +1,7 @@
 """θ of every path against the oracle, over the table of problems; its properties."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from problems import LAYERS
 from routes import PATHS, tensors, thetas
 
 from adadecay import decay_rates, reference
+from adadecay.rates import power_of_two_below
 
 ALPHAS = [4.0, 1.0, -1.0, 8.0, 0.0]
 # float64: both sides round; near-constant layers divide their rounding by a tiny σ.
@@ -152,6 +155,31 @@ def test_a_power_of_two_changes_no_bit(path, grad, exponent):
         assume(not ((values != 0) & (values.abs() < smallest * 2**24)).any())
     (theta,), (again,) = thetas(path, [grad]), thetas(path, [scaled])
     assert torch.equal(theta, again)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@given(exponent=st.integers(-1021, 1022), mantissa=st.floats(0.5, 1, exclude_max=True))
+def test_the_power_of_two_below_is_exact(dtype, exponent, mantissa):
+    # float32: only 24 bits of mantissa, and a smaller range of normal values.
+    if dtype == torch.float32:
+        exponent, mantissa = exponent % 248 - 125, math.floor(mantissa * 2**24) / 2**24
+    value = torch.tensor(math.ldexp(mantissa, exponent), dtype=dtype)
+    assert power_of_two_below(value).item() == 2.0**-exponent
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_power_of_two_below_is_finite_for_every_value(dtype):
+    largest = 2.0 ** (126 if dtype == torch.float32 else 1022)
+    numbers = torch.finfo(dtype)
+    edges = [0.0, numbers.smallest_normal / 2, numbers.max, torch.inf, torch.nan]
+    powers = power_of_two_below(torch.tensor(edges, dtype=dtype))
+    assert powers.tolist() == [largest, largest, *[1 / largest] * 3]
+
+
+def test_the_power_of_two_below_a_double_can_be_kept_to_the_range_of_a_float():
+    edges = torch.tensor([1e-300, 0.75, 1e300], dtype=torch.float64)
+    powers = power_of_two_below(edges, within=torch.float32)
+    assert powers.tolist() == [2.0**126, 1.0, 2.0**-126]
 
 
 # The kernel sums plain squares, whose range is that of float64 gradients within 1e±150.

@@ -15,7 +15,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from adadecay.rates import Statistics, accumulation_dtype, first_value, rate_dtype
+from adadecay.rates import (
+    Statistics,
+    accumulation_dtype,
+    first_value,
+    power_of_two_below,
+    rate_dtype,
+)
 
 # torch's CPU reductions to double first copy their input to double: piece by piece.
 PIECE_ELEMENTS = 1 << 18
@@ -158,8 +164,7 @@ def _centre_around_(
     """
     # 2^−e of μ = m·2^e: scaling by it is exact, and keeps the squares in range.
     dtype = work[0].dtype
-    bound = 2.0 ** (126 if dtype == torch.float32 else 1022)
-    scale = (torch.frexp(mean)[0] / mean).clamp(1 / bound, bound).where(sound, 0)
+    scale = power_of_two_below(mean, within=dtype).where(sound, 0)
     # 0·∞ is not 0: the infinities of a layer that is to become zeros go first.
     torch._foreach_clamp_max_(work, torch.finfo(dtype).max)
     origin = origin.to(dtype)
