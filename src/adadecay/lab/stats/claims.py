@@ -254,7 +254,7 @@ CLAIMS: Final = (
     ),
     Claim(
         "against matched decay",
-        "The gain remains against one constant rate a layer, matched to AdaDecay's",
+        "The gain remains against one rate a layer, matched to AdaDecay's",
         "AdaDecay − SGD with one rate a layer: AdaDecay's mean θ there, or Σθw²/Σw²; "
         "held against the published gain over SGD",
         _against_matched,
