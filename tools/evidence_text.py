@@ -52,18 +52,27 @@ def _pick(source: Table, titles: tuple[str, ...]) -> str:
     return table(columns, rows, right=numbers)
 
 
+# Commas between the changes in a study's name, and those of a label (not in brackets).
+CHANGE = re.compile(r",(?=[a-z_]+=)(?![^()]*\))")
+COMMA = re.compile(r",(?![^()]*\))")
+
+
 def command_of(name: str) -> str:
     """Return the command that runs a study, from the name that says its changes.
 
     >>> command_of("paper/alpha[trials=10,network=nn-2+nn-3]")
     'adadecay run paper/alpha --trials 10 --only network=nn-2,nn-3'
+    >>> command_of("controls[trials=5,optimizer=sgd+adadecay,pooled]")
+    "adadecay run controls --trials 5 --only 'optimizer=sgd,adadecay, pooled'"
     """
     base, _, changes = name.partition("[")
     words = ["adadecay run", base]
-    for change in filter(None, changes.removesuffix("]").split(",")):
+    for change in filter(None, CHANGE.split(changes.removesuffix("]"))):
         key, _, value = change.partition("=")
         if key in ("dataset", "network", "optimizer"):
-            chosen = f"{key}={value.replace('+', ',')}"
+            # A study's name has no spaces; in a label one follows the comma.
+            labels = [COMMA.sub(", ", label) for label in value.split("+")]
+            chosen = f"{key}={','.join(labels)}"
             words.append(f"--only {shlex.quote(chosen)}")
         else:
             words.append(f"--{key.replace('_', '-')} {value}")

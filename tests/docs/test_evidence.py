@@ -296,6 +296,7 @@ def test_a_block_without_end_or_with_an_unknown_part_is_refused(filled):
         ("controls", {"epochs": 5, "only": {"dataset": ["mnist", "cifar-10"]}}),
         ("paper/comparison", {"batch_size": 64, "width": 0.25}),
         ("paper/dropout", {"only": {"network": ["lenet-4(dropout=0.125)"]}}),
+        ("controls", {"only": {"optimizer": ["sgd", "adadecay, pooled"]}}),
     ],
 )
 def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
