@@ -16,6 +16,7 @@ from adadecay.lab.report.wording import DASH, Numbers, claim_words, headline
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.claims import CLAIMS
 from adadecay.lab.stats.verdicts import Verdict
+from adadecay.lab.variants import COMMA
 
 NOTHING = "*Not run yet.*"
 SCORES = ("Cell", "Optimizer", "Trials", "Average", "95 % interval", "Paper")
@@ -52,9 +53,8 @@ def _pick(source: Table, titles: tuple[str, ...]) -> str:
     return table(columns, rows, right=numbers)
 
 
-# Commas between the changes in a study's name, and those of a label (not in brackets).
+# The commas between the changes in a study's name; those in brackets are a label's.
 CHANGE = re.compile(r",(?=[a-z_]+=)(?![^()]*\))")
-COMMA = re.compile(r",(?![^()]*\))")
 
 
 def command_of(name: str) -> str:

@@ -103,6 +103,7 @@ def step_on_fake_cuda(layers, **settings):
 @pytest.mark.parametrize(
     ("settings", "a_layer", "beside"),
     [
+        ({"foreach": False}, 43, 0),
         ({}, 2, 50),
         ({"nesterov": True}, 2, 51),
         ({"decoupled": True}, 2, 50),
