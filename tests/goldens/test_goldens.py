@@ -1,0 +1,46 @@
+"""What the lab computed before it was rebuilt is what it computes now."""
+
+import json
+
+import pytest
+
+import goldens
+from adadecay.lab.files import read_state
+
+
+def golden(name):
+    return (goldens.HERE / name).read_text()
+
+
+def test_every_trial_of_every_built_in_study_has_its_id():
+    assert goldens.trial_ids() == golden("trial_ids.json")
+
+
+def test_every_value_of_the_snapshots_is_read_as_it_was_written():
+    assert goldens.exported_tables() == golden("exported_tables.json")
+
+
+@pytest.mark.parametrize("name", goldens.SNAPSHOTS)
+def test_a_snapshot_has_its_settings_comparisons_and_claims(name):
+    stem = goldens.SNAPSHOTS[name]
+    assert goldens.analysed_tables(name) == golden(f"{stem}.csv")
+
+
+@pytest.mark.parametrize("name", goldens.SNAPSHOTS)
+def test_the_page_of_a_snapshot_has_its_table_cells(name):
+    assert goldens.page_cells(name) == golden(f"{goldens.SNAPSHOTS[name]}.txt")
+
+
+def test_every_bit_of_smoke(tmp_path):
+    expected = json.loads(golden("smoke.json"))
+    found = json.loads(goldens.smoke_epochs(tmp_path))
+    if found["environment"] != expected["environment"]:
+        pytest.skip(f"the bits were recorded with {expected['environment']}")
+    assert found["epochs"] == expected["epochs"]
+
+
+def test_a_results_folder_of_format_1_is_read_and_finished():
+    study = goldens.old_study()
+    states = [read_state(study.folder, trial.id) for trial in study.plan.trials]
+    assert [state.status for state in states] == ["done"] * 6
+    assert goldens.old_results() == golden("format1.csv")
