@@ -1,0 +1,243 @@
+"""Short training programs whose final bits are frozen: every engine × option × dtype.
+
+Each program is a name and the tensors to digest. ``main`` runs all of them on one rank,
+or those on DTensors on several, and writes their digests as JSON; ``test_corpus.py``
+starts it with the instruction set pinned and compares with ``digests.json``.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import sys
+import warnings
+
+import numpy as np
+import torch
+
+from adadecay import AdaDecay, adaptive_decay, by_module
+
+SHAPES = {"a.weight": (31, 17), "a.bias": (17,), "b.weight": (5, 7, 3), "b.bias": ()}
+LARGE = {"a.weight": (540, 500), "a.bias": (500,), "b.weight": (333,), "b.bias": (1,)}
+STEPS = 4
+ENGINES = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "default": {}}
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "complex64": torch.complex64,
+}
+MOMENTUM = {"momentum": 0.9}
+OPTIONS = {
+    "plain": {},
+    "momentum": MOMENTUM,
+    "dampening": {**MOMENTUM, "dampening": 0.3},
+    "nesterov": {**MOMENTUM, "nesterov": True},
+    "nesterov maximize": {**MOMENTUM, "nesterov": True, "maximize": True},
+    "maximize": {"maximize": True},
+    "alpha -1": {**MOMENTUM, "alpha": -1.0},
+    "alpha 0": {**MOMENTUM, "alpha": 0.0},
+    "no decay": {**MOMENTUM, "weight_decay": 0.0},
+    "unit mean": {**MOMENTUM, "unit_mean": True},
+    "pooled": {**MOMENTUM, "layer_of": by_module},
+    "pooled unit mean": {"layer_of": by_module, "unit_mean": True},
+    "tensor lr": {**MOMENTUM, "lr": "tensor"},
+    "decoupled": {"decoupled": True},
+    "decoupled momentum": {**MOMENTUM, "decoupled": True},
+    "decoupled nesterov unit mean": {
+        **MOMENTUM,
+        "nesterov": True,
+        "decoupled": True,
+        "unit_mean": True,
+    },
+    "decoupled maximize": {**MOMENTUM, "decoupled": True, "maximize": True},
+}
+RULES = {
+    "AdamW": (torch.optim.AdamW, {}),
+    "AdamW foreach": (torch.optim.AdamW, {"foreach": True}),
+    "Adam": (torch.optim.Adam, {"maximize": True}),
+    "SGD nesterov": (torch.optim.SGD, {**MOMENTUM, "nesterov": True, "foreach": True}),
+    "RMSprop": (torch.optim.RMSprop, {}),
+}
+WRAPS = {
+    "decoupled": {},
+    "coupled": {"decoupled": False},
+    "unit mean": {"unit_mean": True},
+    "pooled": {"layer_of": by_module},
+    "alpha 0": {"alpha": 0.0},
+}
+
+
+def values(seed, shape, dtype):
+    """Return normal numbers that depend on nothing but the seed."""
+    drawn = np.random.default_rng(seed).standard_normal(shape)
+    if dtype.is_complex:
+        drawn = drawn + 1j * np.random.default_rng(seed + 10**6).standard_normal(shape)
+    return torch.as_tensor(drawn).to(dtype)
+
+
+def parameters(shapes, dtype):
+    return [
+        (name, torch.nn.Parameter(values(i, shape, dtype)))
+        for i, (name, shape) in enumerate(shapes.items())
+    ]
+
+
+def set_gradients(named, step):
+    for i, (_, param) in enumerate(named):
+        grad = values(1000 * (step + 1) + i, param.shape, param.dtype)
+        # One layer comes late, one is constant in one step.
+        late = i == 3 and step == 0
+        param.grad = None if late else grad if step != 2 or i != 1 else grad * 0 + 0.5
+
+
+def train(named, optimizer):
+    for step in range(STEPS):
+        set_gradients(named, step)
+        optimizer.step()
+    return final(named, optimizer)
+
+
+def final(named, optimizer):
+    tensors = [param.detach() for _, param in named]
+    for _, param in named:
+        state = optimizer.state.get(param, {})
+        tensors += [v for _, v in sorted(state.items()) if isinstance(v, torch.Tensor)]
+    return tensors
+
+
+def digest(tensors):
+    total = hashlib.sha256()
+    for tensor in tensors:
+        raw = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        total.update(raw.detach().contiguous().flatten().view(torch.uint8).numpy())
+    return total.hexdigest()[:12]
+
+
+def settings(options):
+    merged = {"lr": 0.05, "weight_decay": 0.1, **options}
+    if merged["lr"] == "tensor":
+        merged["lr"] = torch.tensor(0.05)
+    return merged
+
+
+def plain_programs():
+    """AdaDecay by each engine; "default" is the kernel where there is one."""
+    for engine, flags in ENGINES.items():
+        for kind, dtype in DTYPES.items():
+            for option, chosen in OPTIONS.items():
+                named = parameters(SHAPES, dtype)
+                optimizer = AdaDecay(named, **settings(chosen), **flags)
+                yield f"{engine} | {kind} | {option}", train(named, optimizer)
+        for option in ("momentum", "unit mean", "pooled", "decoupled"):
+            named = parameters(LARGE, torch.float32)
+            optimizer = AdaDecay(named, **settings(OPTIONS[option]), **flags)
+            yield f"{engine} | large | {option}", train(named, optimizer)
+
+
+def wrapped_programs():
+    for rule, (kind, arguments) in RULES.items():
+        for wrap, how in WRAPS.items():
+            for name in ("float32", "float64", "bfloat16"):
+                named = parameters(SHAPES, DTYPES[name])
+                inner = kind(named, lr=0.01, weight_decay=0.1, **arguments)
+                optimizer = adaptive_decay(inner, **how)
+                yield f"{rule} | {name} | {wrap}", train(named, optimizer)
+
+
+def control_programs():
+    from adadecay.lab.optimizers.controls import Matched, Randomized, Shuffled
+
+    generator = torch.Generator().manual_seed(5)
+    for engine, flags in ENGINES.items():
+        for option in ("momentum", "decoupled", "pooled"):
+            for name, kind, more in (
+                ("matched mean", Matched, {"by": "mean"}),
+                ("matched power", Matched, {"by": "power"}),
+                ("shuffled", Shuffled, {"generator": generator}),
+                ("randomized", Randomized, {"generator": generator}),
+            ):
+                named = parameters(SHAPES, torch.float32)
+                chosen = {**settings(OPTIONS[option]), **more, **flags}
+                optimizer = kind(named, **chosen)
+                yield f"{engine} | {name} | {option}", train(named, optimizer)
+
+
+def rank_programs():
+    """AdaDecay and a wrapped AdamW on DTensors; each rank digests its own part."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(os.environ["CORPUS_STORE"], size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    mesh = init_device_mesh("cpu", (size,))
+    shapes = {**SHAPES, "b.bias": (2,)}
+
+    def cut(tensor):
+        return distribute_tensor(tensor, mesh, [Shard(0)])
+
+    def train_sharded(make):
+        named = [
+            (name, torch.nn.Parameter(cut(param.detach())))
+            for name, param in parameters(shapes, torch.float32)
+        ]
+        optimizer = make(named)
+        for step in range(STEPS):
+            whole = parameters(shapes, torch.float32)
+            set_gradients(whole, step)
+            for (_, param), (_, full) in zip(named, whole, strict=True):
+                param.grad = None if full.grad is None else cut(full.grad)
+            optimizer.step()
+        return [
+            getattr(t, "to_local", lambda t=t: t)() for t in final(named, optimizer)
+        ]
+
+    for engine, flags in ENGINES.items():
+        for option in (
+            "momentum",
+            "unit mean",
+            "pooled",
+            "decoupled nesterov unit mean",
+        ):
+            chosen = {**settings(OPTIONS[option]), **flags}
+            yield (
+                f"{engine} | {option}",
+                train_sharded(lambda named, chosen=chosen: AdaDecay(named, **chosen)),
+            )
+    for wrap in ("decoupled", "coupled"):
+        yield (
+            f"AdamW | {wrap}",
+            train_sharded(
+                lambda named, wrap=wrap: adaptive_decay(
+                    torch.optim.AdamW(named, lr=0.01, weight_decay=0.1), **WRAPS[wrap]
+                )
+            ),
+        )
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+ALONE = {
+    "plain": plain_programs,
+    "wrapped": wrapped_programs,
+    "controls": control_programs,
+}
+
+
+def main(target):
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # one of the options has no decay
+    alone = ALONE if os.environ["WORLD_SIZE"] == "1" else {}
+    found = {
+        f"{section} | {name}": digest(tensors)
+        for section, programs in {**alone, "ranks": rank_programs}.items()
+        for name, tensors in programs()
+    }
+    pathlib.Path(target).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

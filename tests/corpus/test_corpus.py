@@ -1,0 +1,26 @@
+"""Final bits of short training programs are those that were frozen in digests.json."""
+
+import json
+import platform
+
+import pytest
+import torch
+
+import corpus
+from adadecay import kernels
+
+FROZEN = json.loads(corpus.DIGESTS.read_text())
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not torch.__version__.startswith("2.13."),
+    reason="frozen with torch 2.13 on x86-64: other builds sum in another order",
+)
+@pytest.mark.parametrize(("kernel", "size"), corpus.WORLDS)
+def test_final_bits_are_as_frozen(kernel, size):
+    if kernel not in ("none", *(kernels.native.forms() if kernels.native else ())):
+        pytest.skip(f"this machine or build has no kernel {kernel}")
+    found = corpus.digests(kernel, size)
+    wanted = FROZEN[f"{kernel} {size}"]
+    assert found.keys() == wanted.keys()
+    assert [name for name in wanted if found[name] != wanted[name]] == []
