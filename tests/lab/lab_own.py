@@ -130,7 +130,7 @@ def stubborn_epoch(make_optimizer, *, seed, epochs):
     sum(range(10**11))
 
 
-def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None):
+def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None, pause=0.0):
     """A user's own loop that offers its state, and draws from global generators."""
     torch.manual_seed(seed % 2**31)
     model = nn.Linear(6, 3)
@@ -141,6 +141,7 @@ def train_resumable(make_optimizer, *, seed, epochs, checkpoint=None):
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["epoch"]
     for epoch in range(start, epochs):
+        time.sleep(pause)
         x = torch.randn(32, 6)
         target = x[:, :3].argmax(dim=1)
         optimizer.zero_grad()

@@ -4,6 +4,8 @@ from typing import Any
 
 import typer
 
+from adadecay.commands.options import stop
+
 __all__ = ["info"]
 
 
@@ -13,9 +15,11 @@ def info() -> None:
 
     from adadecay.lab.datasets.cache import cache_folder
     from adadecay.lab.engines.local import default_workers
-    from adadecay.lab.provenance import describe, environment
+    from adadecay.lab.provenance import describe, environment, kernel_fault
     from adadecay.lab.study import default_results
 
+    if fault := kernel_fault():
+        stop(fault, 2)
     origin = describe()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     here = environment(device=device, threads=1)

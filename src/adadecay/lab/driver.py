@@ -17,6 +17,7 @@ from typing import Any
 
 from adadecay.lab.engines import (
     Engine,
+    EngineError,
     EpochDone,
     Event,
     Failed,
@@ -28,7 +29,7 @@ from adadecay.lab.engines import (
 )
 from adadecay.lab.files import read_checkpoint, read_json, read_state
 from adadecay.lab.plan import Plan, Trial
-from adadecay.lab.provenance import describe
+from adadecay.lab.provenance import describe, kernel_fault
 from adadecay.lab.store import Store
 
 __all__ = ["Outcome", "drive"]
@@ -99,8 +100,11 @@ def drive(
 
     Raises:
         StoreError: the results folder cannot be used, or no longer.
+        EngineError: trials cannot be run, or no longer.
     """
     begun = time.monotonic()
+    if fault := kernel_fault():
+        raise EngineError(fault)
     with Store(results) as store:
         store.save_study(plan.spec.name, plan.spec.model_dump(mode="json"))
         states = {trial.id: read_state(results, trial.id) for trial in plan.unique}

@@ -8,12 +8,14 @@ is what must not change within a trial, since the numbers depend on it.
 import functools
 import os
 import platform
+import signal
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-__all__ = ["describe", "environment", "processor"]
+__all__ = ["describe", "environment", "kernel_fault", "processor"]
 
 PACKAGES = ("adadecay", "torch", "numpy")
 
@@ -101,3 +103,26 @@ def kernel() -> str:
     from adadecay import kernels
 
     return "native" if kernels.available() else "none"
+
+
+def kernel_fault() -> str:
+    """Say why the native kernel cannot even be loaded; empty where it can.
+
+    A process of its own tries, since a damaged module may end the one that loads it.
+    """
+    tried = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import kernel; kernel()"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode == 0:
+        return ""
+    if tried.returncode < 0:
+        name = signal.Signals(-tried.returncode).name
+        return (
+            f"Loading the native kernel was terminated by {name}: reinstall adadecay, "
+            f"or set ADADECAY_KERNEL=none to do without it."
+        )
+    return tried.stderr.strip().rpartition("\n")[2].partition(": ")[2] + "."

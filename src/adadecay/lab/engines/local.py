@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection as pipes
@@ -26,6 +27,7 @@ WORKER: Final = "adadecay.lab.engines.worker"
 POLL: Final = 0.5  # seconds between looks at whether to stop
 PATIENCE: Final = 5.0  # seconds for a worker to end by itself
 MOST_STILLBORN: Final = 8  # deaths in a row without a word: something is wrong here
+ORPHANED: Final = 255  # what multiprocessing says when nobody can tell the exit status
 NAME: Final = "adadecay-worker-"
 CAUSES: Final = {
     signal.SIGKILL: "killed from outside, or by the system for lack of memory",
@@ -198,23 +200,40 @@ def refuse_in_worker() -> None:
 
 
 def start_worker(number: int, settings: Settings) -> Worker:
-    """Start a process that waits for jobs."""
+    """Start a process that waits for jobs.
+
+    Raises:
+        EngineError: the process that workers are forked from dies again and again.
+    """
     # Elsewhere than on Linux, forking a process that has torch loaded is not safe.
     linux = sys.platform == "linux"
     context: Any = multiprocessing.get_context("forkserver" if linux else "spawn")
     if linux:
         context.set_forkserver_preload([WORKER])
-    ours, theirs = context.Pipe()
-    process = context.Process(
-        target=_enter,
-        args=(theirs, number, settings),
-        name=f"{NAME}{number}",
-        daemon=False,  # a user's DataLoader may want children of its own
+    for attempt in range(MOST_STILLBORN):
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=_enter,
+            args=(theirs, number, settings),
+            name=f"{NAME}{number}",
+            daemon=False,  # a user's DataLoader may want children of its own
+        )
+        try:
+            with _threads_in_environment(settings.threads), _main_module_hidden():
+                process.start()  # starts a fork server where there is none
+        except (EOFError, ConnectionError):  # the fork server is dead, or dying
+            ours.close()
+            time.sleep(0.1 * attempt)
+            continue
+        finally:
+            theirs.close()  # so that its death closes the pipe
+        return Worker(process, ours)
+    raise EngineError(
+        f"The process that workers are forked from died {MOST_STILLBORN} times before "
+        f"it could start one. Nothing that was finished is lost: give the same command "
+        f"again to go on.",
+        status=1,
     )
-    with _threads_in_environment(settings.threads), _main_module_hidden():
-        process.start()
-    theirs.close()  # so that its death closes the pipe
-    return Worker(process, ours)
 
 
 def _enter(pipe: Any, number: int, settings: Settings) -> None:
@@ -250,6 +269,8 @@ def _threads_in_environment(threads: int) -> Iterator[None]:
 
 def cause_of_death(exitcode: int | None) -> str:
     """Say what a process ended of."""
+    if exitcode == ORPHANED:
+        return "the process that the worker was forked from died"
     if exitcode is None or exitcode >= 0:
         return f"the worker ended with status {exitcode}"
     try:

@@ -1,0 +1,99 @@
+"""The process that workers are forked from dies, or never gets ready."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from lab_runs import numbers, small_study, trainer_study
+
+import adadecay
+from adadecay.lab.engines import EngineError, EpochDone, Settings, local
+from adadecay.lab.engines.local import LocalEngine
+from adadecay.lab.study import run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+
+
+def test_killing_the_fork_server_changes_no_number(tmp_path):
+    """Once while it loads torch, which takes seconds, and twice while trials run."""
+    trainer = {"name": "lab_own:train_resumable", "pause": 0.1}
+    calm = trainer_study(tmp_path / "calm", trainer, epochs=12)
+    run(calm, workers=0, progress=False)
+    study = trainer_study(tmp_path / "killed", trainer, epochs=12)
+    killed = []
+
+    def kill():
+        server = forkserver._forkserver._forkserver_pid
+        if server is not None and server not in killed:
+            killed.append(server)
+            os.kill(server, signal.SIGKILL)
+
+    def watch(event):
+        if isinstance(event, EpochDone) and event.row["epoch"] in (3, 7):
+            threading.Timer(0.02, kill).start()  # while the driver waits for workers
+
+    forkserver._forkserver._stop()  # so that this run starts one
+    threading.Timer(0.3, kill).start()
+    engine = LocalEngine(2, Settings("cpu", 1, checkpoint_seconds=0))
+    outcome = run(study, engine=engine, watch=watch)
+    assert len(killed) >= 3
+    assert (outcome.done, outcome.failed) == (2, {})
+    assert numbers(study) == numbers(calm)
+
+
+def test_a_fork_server_that_never_gets_ready_ends_the_run(tmp_path, monkeypatch):
+    (tmp_path / "broken_preload.py").write_text("import os\nos._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(local, "WORKER", "broken_preload")
+    forkserver._forkserver._stop()  # a new one is to be started
+    try:
+        with pytest.raises(EngineError, match="workers are forked from") as refused:
+            run(small_study(tmp_path / "results"), workers=2, progress=False)
+    finally:
+        monkeypatch.undo()
+        forkserver._forkserver._stop()
+    assert refused.value.status == 1
+    assert "go on" in str(refused.value)
+
+
+@pytest.mark.parametrize("command", ["info", "run"])
+@pytest.mark.parametrize("fault", ["junk", "truncated"])
+def test_a_kernel_that_cannot_be_loaded(tmp_path, command, fault, damaged_kernel):
+    environment = {**os.environ, "PYTHONPATH": str(damaged_kernel)}
+    told = "terminated by SIGBUS"
+    if fault == "junk":
+        environment = {**os.environ, "ADADECAY_KERNEL": "junk"}
+        told = "ADADECAY_KERNEL='junk' must be one of"
+    words = ["info"]
+    if command == "run":
+        words = ["run", "quickstart", "--trials", "1", "--epochs", "1"]
+        words += ["--results", str(tmp_path / "results"), "--workers", "2"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "adadecay", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert told in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+@pytest.fixture
+def damaged_kernel(tmp_path):
+    """A copy of the package whose native module was cut in half."""
+    home = tmp_path / "site" / "adadecay"
+    shutil.copytree(Path(adadecay.__file__).parent, home)
+    natives = list(home.rglob("_native*.so"))
+    if not natives:
+        pytest.skip("no native module was built")
+    data = natives[0].read_bytes()
+    natives[0].write_bytes(data[: len(data) // 2])
+    return home.parent
