@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import polars as pl
 import pytest
 from simulated_study import two_arms
@@ -42,7 +41,7 @@ def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):
     ours, theirs = gather(study), read_kept(tmp_path / "mine")
     (numbers, thetas, keys), (same, rates, names) = told(ours), told(theirs)
     assert same == numbers
-    assert rates == pytest.approx(thetas, rel=1e-6)
+    assert rates == pytest.approx(thetas, rel=1e-6)  # a report reads θ as float32
     assert names == keys
     assert theirs.rates["trial"].n_unique() == 3  # AdaDecay's, not SGD's
     for name in ("name", "title", "baseline", "planned", "shortened", "facts"):
@@ -81,12 +80,16 @@ def test_an_exported_table_alone_is_enough(tmp_path, kind):
     assert read_kept(folder, name="mine").baseline is None
 
 
-def test_scores_keep_every_bit_and_the_rest_is_small(tmp_path):
-    table = two_arms(0.3, trials=4)
-    write_kept(Evidence(table, name="mine"), tmp_path)
-    kept = pl.read_parquet(tmp_path / "results.parquet")
-    assert kept["score"].to_list() == table["score"].to_list()
-    assert kept.schema["train_loss"] == pl.Float32
+def test_every_column_keeps_every_bit(study, tmp_path):
+    keep(study, tmp_path)
+    assert pl.read_parquet(tmp_path / "results.parquet").equals(study.results())
+    rates = pl.read_parquet(tmp_path / "rates.parquet")
+    assert rates.equals(study.rates().select(rates.columns))
+    assert rates.schema["mean_theta"] == pl.Float64
+
+
+def test_a_study_without_rates_has_no_file_for_them(tmp_path):
+    write_kept(Evidence(two_arms(0.3, trials=4), name="mine"), tmp_path)
     assert not (tmp_path / "rates.parquet").exists()
 
 
@@ -103,8 +106,8 @@ def test_rates_are_kept_for_every_optimizer(tmp_path):
     kept = read_kept(tmp_path).rates
     assert kept["trial"].to_list() == table["trial"].to_list()
     assert kept["epoch"].to_list() == table["epoch"].to_list()
-    assert set(kept["mean_theta"]) == {np.float32(0.712345)}
-    assert set(kept["power_theta"]) == {np.float32(1.298765)}
+    assert set(kept["mean_theta"]) == {0.712345}
+    assert set(kept["power_theta"]) == {1.298765}
 
 
 def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):

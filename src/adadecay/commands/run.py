@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,6 +46,13 @@ def run(
             show_default=False,
         ),
     ] = None,
+    have: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder of snapshots: their finished trials are not run again.",
+            show_default=False,
+        ),
+    ] = None,
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of a live view.")
     ] = False,
@@ -52,6 +60,8 @@ def run(
     """Run what is left of a study. Stop it at any time: the same command goes on."""
     if device not in (None, "auto", "cpu", "cuda"):
         raise typer.BadParameter(f"{device!r} is none of auto, cpu, cuda.")
+    if have:
+        study = _without(study, have)
     outcome = run_study(
         study,
         workers=workers,
@@ -63,6 +73,18 @@ def run(
         plain=plain,
     )
     raise typer.Exit(exit_status(outcome))
+
+
+def _without(study: "Study", folders: list[Path]) -> "Study":
+    from adadecay.lab.stats.kept import finished_ids
+
+    known = frozenset[str]().union(*map(finished_ids, folders))
+    rest = study.without(known)
+    skipped = len(study.plan.unique) - len(rest.plan.unique)
+    typer.echo(f"{skipped} of {len(study.plan.unique)} trials are in the snapshots.")
+    if not rest.plan.trials:
+        raise typer.Exit(0)
+    return rest
 
 
 def run_study(

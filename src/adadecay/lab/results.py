@@ -36,8 +36,8 @@ NUMBERS = (
 APART = ("epoch", "rates", "evaluation_seconds")
 
 
-def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
-    """Return the columns that are the same in every epoch of a trial."""
+def setting_columns(trial: Trial) -> dict[str, Any]:
+    """Return what a plan says of a trial: its setting, number and seed."""
     d = trial.definition
     optimizer = d["optimizer"]["arguments"]
     network = dict(d["network"]["arguments"]) if d["network"] else {}
@@ -59,12 +59,25 @@ def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
         "number": trial.number,
         "seed": d["seed"],
         "epochs": d["epochs"],
-        "status": state.status,
         "score_name": d["score"].removeprefix("test_"),
     }
 
 
+def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
+    """Return the columns that are the same in every epoch of a trial."""
+    return {**setting_columns(trial), "status": state.status}
+
+
 def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    columns = settings_schema()
+    name = columns.pop("score_name")
+    return {**columns, "status": pl.String, "score_name": name}
+
+
+def settings_schema() -> dict[str, Any]:
+    """Return the types of :func:`setting_columns`."""
     import polars as pl
 
     text, real, whole = pl.String, pl.Float64, pl.Int64
@@ -84,7 +97,6 @@ def _schema() -> dict[str, Any]:
         "number": whole,
         "seed": whole,
         "epochs": whole,
-        "status": text,
         "score_name": text,
     }
 

@@ -8,7 +8,8 @@ command line is a thin layer over this module. torch is imported by running, not
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +94,13 @@ class Study:
     def vary(self, **changes: Any) -> "Study":
         """Return a variant, as :func:`adadecay.lab.variants.vary` makes it."""
         return Study(vary(self.spec, **changes), results=self.folder)
+
+    def without(self, ids: Collection[str]) -> "Study":
+        """Return the study with the trials of these ids left out of its plan."""
+        rest = Study(self.spec, results=self.folder)
+        left = tuple(trial for trial in self.plan.trials if trial.id not in ids)
+        rest.plan = replace(self.plan, trials=left)
+        return rest
 
     def results(self) -> "polars.DataFrame":
         """Return one row for each trial and epoch that is recorded."""

@@ -66,10 +66,8 @@ def summarize(plan: Plan, states: dict[str, State]) -> list[Line]:
     groups: dict[tuple[str, str], list[Trial]] = {}
     for cell in plan.cells:  # the plan goes number by number; a table, cell by cell
         for trial in plan.trials:
-            if trial.number == 0 and trial.cell == cell:
-                groups[(cell.name, trial.label)] = []
-    for trial in plan.trials:
-        groups[(trial.cell.name, trial.label)].append(trial)
+            if trial.cell == cell:
+                groups.setdefault((cell.name, trial.label), []).append(trial)
     return [
         _line(cell, label, [states[trial.id] for trial in trials])
         for (cell, label), trials in groups.items()

@@ -52,6 +52,7 @@ class Evidence:
         chosen: optimizer arguments whose value is chosen on held-out data.
         facts: versions, machine and the like, by name.
         problems: what went wrong in which trial.
+        parts: names of the studies whose trials were merged, where there are several.
     """
 
     results: pl.DataFrame
@@ -68,6 +69,7 @@ class Evidence:
     chosen: tuple[str, ...] = ()
     facts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Mapping[str, Any], ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def base(self) -> str:

@@ -21,19 +21,22 @@ from typing import Any, Final
 import polars as pl
 from polars import selectors as cs
 
+from adadecay.lab.files import StoreError
 from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.evidence import Evidence, gather, whole_results
+from adadecay.lab.stats.merging import FINISHED, merge
 
-__all__ = ["is_kept", "keep", "read_kept"]
+__all__ = ["finished_ids", "is_kept", "keep", "read_kept"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # format 1 had losses, learning rates and θ in single precision
 TABLES: Final = ("results", "rates")
-# What nobody compares does not need sixteen digits.
-ROUGH: Final = ("lr", "train_loss", "test_loss", "validation_loss", "seconds")
+THETAS: Final = ("trial", "layer", "epoch", "mean_theta", "power_theta")
 
 
 def keep(study: Any, folder: str | Path) -> list[Path]:
     """Write what a report needs of a study, finished or not.
+
+    Where the folder holds a snapshot of the same study, the trials of both are kept.
 
     Args:
         study: a :class:`~adadecay.lab.Study`.
@@ -43,9 +46,33 @@ def keep(study: Any, folder: str | Path) -> list[Path]:
         The files.
     """
     folder = Path(folder)
-    evidence = replace(gather(study), results=whole_results(study))
+    rates = study.rates().select(THETAS).unique(maintain_order=True)
+    evidence = replace(gather(study), results=whole_results(study), rates=rates)
+    if is_kept(folder):
+        old = read_kept(folder)
+        if old.base != evidence.base:
+            raise StoreError(
+                f"{folder} holds a snapshot of {old.base!r}, which trials of "
+                f"{evidence.base!r} cannot join: give another folder."
+            )
+        evidence = merge(old, evidence, study.plan)
     folder.mkdir(parents=True, exist_ok=True)
     return write_kept(evidence, folder)
+
+
+def finished_ids(folder: str | Path) -> frozenset[str]:
+    """Return the ids of all finished trials in the snapshots below a folder."""
+    tables = sorted(Path(folder).glob("**/results.parquet"))
+    if not tables:
+        raise StoreError(
+            f"{folder} holds no snapshot: “adadecay results STUDY --keep FOLDER” "
+            "writes one."
+        )
+    found: set[str] = set()
+    for table in tables:
+        rows = pl.scan_parquet(table).filter(pl.col("status").is_in(FINISHED))
+        found.update(rows.select("trial").unique().collect()["trial"])
+    return frozenset(found)
 
 
 def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
@@ -58,16 +85,17 @@ def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
     paths = [folder / "study.json", folder / "results.parquet"]
     text = json.dumps({"format": FORMAT, **facts}, indent=1, ensure_ascii=False)
     paths[0].write_text(text + "\n", "utf-8")
-    rough = pl.col(*(set(ROUGH) & set(evidence.results.columns)))
-    results = evidence.results.with_columns(rough.cast(pl.Float32))
-    results.write_parquet(paths[1], compression="zstd", compression_level=19)
+    _write_table(evidence.results, paths[1])
     (folder / "rates.parquet").unlink(missing_ok=True)  # of an earlier keeping
     if evidence.rates is not None and not evidence.rates.is_empty():
         paths.append(folder / "rates.parquet")
-        lean = cs.categorical().cast(pl.String), cs.float().cast(pl.Float32)
-        rates = evidence.rates.with_columns(*lean)
-        rates.write_parquet(paths[-1], compression="zstd", compression_level=19)
+        _write_table(evidence.rates, paths[-1])
     return paths
+
+
+def _write_table(table: pl.DataFrame, path: Path) -> None:
+    plain = table.with_columns(cs.categorical().cast(pl.String))
+    plain.write_parquet(path, compression="zstd", compression_level=19)
 
 
 def is_kept(folder: Path) -> bool:
@@ -116,10 +144,10 @@ def _facts(folder: Path, name: str) -> dict[str, Any]:
     if not path.is_file():
         return _built_in(name)
     facts = json.loads(path.read_text("utf-8"))
-    if facts.pop("format") != FORMAT:
+    if facts.pop("format") not in (1, FORMAT):
         raise ValueError(f"{path}: written by another version of adadecay.")
-    for key in ("shortened", "chosen", "problems"):
-        facts[key] = tuple(facts[key])
+    for key in ("shortened", "chosen", "problems", "parts"):
+        facts[key] = tuple(facts.get(key, ()))
     facts["facts"] = {key: tuple(values) for key, values in facts["facts"].items()}
     return dict(facts)
 
