@@ -4,10 +4,10 @@ In: kept studies (``results/NAME/``, as ``adadecay results STUDY --keep results/
 writes them) and measurements (``benchmarks/step.json`` and ``benchmarks/train.json``,
 as ``adadecay bench step --json`` and ``adadecay bench train --json`` print them). Out:
 the text between ``<!-- evidence:NAME -->`` and ``<!-- /evidence -->`` in README.md and
-docs/results.md, docs/pictures/*.svg, and docs/reports/*.html. No number is computed
+docs/results.md, and docs/pictures/*.svg. No number is computed
 here: scores, intervals and verdicts are the lab's.
 
-    python tools/evidence.py              renew blocks, pictures and report pages
+    python tools/evidence.py              renew blocks and pictures
     python tools/evidence.py --check      exit status 1 when something has drifted
     python tools/evidence.py --pages DIR  also the lab's report page of each study
 
@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence_pictures import picture_digest, pictures_of, write_picture
-from evidence_reports import FOLDER, drifted_reports, page_of, renew_reports
 from evidence_text import (
     claims_text,
     cost_text,
@@ -166,8 +165,7 @@ def drifted(evidence: Evidence) -> list[str]:
         for name in there
         if name not in evidence.pictures
     ]
-    reports = drifted_reports(root, evidence.studies)
-    return found + [f"{FOLDER}/{name} {what}" for name, what in reports.items()]
+    return found
 
 
 def renew(evidence: Evidence) -> list[str]:
@@ -190,7 +188,7 @@ def renew(evidence: Evidence) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
         write_picture(figure, path)
         written.append(name)
-    return written + renew_reports(root, evidence.studies)
+    return written
 
 
 def main() -> None:
@@ -207,7 +205,9 @@ def main() -> None:
     print("\n".join(renew(evidence)) or "Everything is as the kept results say.")
     if given.pages is not None:
         for name, analysis in evidence.studies.items():
-            print(write_analysis(analysis, given.pages / page_of(name)))
+            print(
+                write_analysis(analysis, given.pages / f"{name.replace('/', '-')}.html")
+            )
 
 
 if __name__ == "__main__":

@@ -76,30 +76,6 @@ def test_the_pages_of_this_repository_are_what_its_kept_results_say():
     assert done.returncode == 0, done.stderr
 
 
-def test_report_pages_follow_the_kept_results(filled):
-    folder = filled / "docs" / "reports"
-    assert drift(filled) == []  # none are kept
-    folder.mkdir()
-    assert len(drift(filled)) == 2
-    assert tool.renew(tool.Evidence(filled)) == [
-        "paper-alpha.html",
-        "paper-comparison.html",
-    ]
-    assert drift(filled) == []
-    page = folder / "paper-alpha.html"
-    text = page.read_text("utf-8")
-    page.write_text(re.sub(r"Made 20[0-9-]+", "Made 1999-01-01", text), "utf-8")
-    assert drift(filled) == []
-    page.write_text(re.sub(r"(<td[^>]*>)[0-9]", r"\g<1>7777", text, count=1), "utf-8")
-    (folder / "mine.html").write_text("no study")
-    assert drift(filled) == [
-        "docs/reports/mine.html belongs to no kept study",
-        "docs/reports/paper-alpha.html shows other numbers",
-    ]
-    tool.renew(tool.Evidence(filled))
-    assert drift(filled) == []
-
-
 def test_the_pages_have_blocks():
     text = "".join((ROOT / page).read_text("utf-8") for page in tool.PAGES)
     names = [found[1] for found in tool.BLOCK.findall(text)]
