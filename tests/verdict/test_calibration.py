@@ -83,6 +83,32 @@ def test_a_whole_table_without_a_difference_finds_one_at_most_at_its_level(shape
     assert found <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
 
 
+def test_a_true_size_is_rejected_at_most_at_its_level():
+    """Every size is the true one. The intervals for 0 would reject it too often."""
+    rng, runs = np.random.default_rng(5), 600
+    sizes = np.linspace(0.5, 4.0, 15)
+    tested = by_zero = 0
+    for _ in range(runs):
+        samples = sizes[:, None] + calibrate.pairs("normal", (15, 10), rng)
+        makers = [
+            lambda level, v=values: intervals.trimmed_t(v, level=level)
+            for values in samples
+        ]
+        means = [intervals.trimmed_mean(values) for values in samples]
+        order = [m.p_value(size) for m, size in zip(means, sizes, strict=True)]
+        found = significance.holm_intervals(makers, order, nulls=list(sizes))
+        zero = significance.holm_intervals(makers, [m.p_value() for m in means])
+        tested += _any_misses(found, sizes)
+        by_zero += _any_misses(zero, sizes)
+    margin = 2 * np.sqrt(runs * 0.05 * 0.95)
+    assert 0 < tested <= runs * 0.05 + margin
+    assert by_zero > runs * 0.05 + margin
+
+
+def _any_misses(found, truths):
+    return any(not i.holds(truth) for i, truth in zip(found, truths, strict=True))
+
+
 @pytest.mark.parametrize("gain", [0.0, 2.5])
 def test_what_the_measurement_calls_found_is_what_holms_intervals_find(gain):
     """It takes a short cut, Holm's first step alone: both must say the same."""

@@ -106,4 +106,7 @@ def test_each_comparison_of_a_claim_has_its_own_verdict():
     claim = next(c for c in analysis.claims if c.claim.name == "beats SGD")
     cells = claim_cells(claim, Numbers.fitting(analysis))
     told = {text.partition(",")[0]: verdict for text, verdict in cells}
-    assert told == {"MNIST · NN-2": "replicated", "MNIST · NN-3": "contradicted"}
+    assert told == {
+        "MNIST · NN-2": "same sign, larger",
+        "MNIST · NN-3": "contradicted",
+    }

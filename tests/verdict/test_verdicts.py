@@ -39,7 +39,9 @@ def interval(low: float, high: float) -> Interval:
     ("low", "high", "published", "verdict", "effect"),
     [
         (0.01, 0.3, 0.1, "replicated", "helps"),
-        (0.01, 0.05, 0.1, "replicated", "helps"),  # smaller than published, still > 0
+        (0.01, 0.05, 0.1, "same sign, smaller", "helps"),
+        (0.11, 0.2, 0.1, "same sign, larger", "helps"),
+        (0.1, 0.2, 0.1, "replicated", "helps"),  # the end counts as in
         (-0.3, -0.01, 0.1, "contradicted", "hurts"),
         (-0.1, 0.05, 0.1, "not found", "no evidence"),
         (0.0, 0.05, 0.1, "not found", "no evidence"),  # lo ≤ 0: the end counts as in
@@ -50,14 +52,32 @@ def interval(low: float, high: float) -> Interval:
         (0.01, 0.05, None, "replicated", "helps"),
         # Where the paper prints that ours is worse, all is turned round.
         (-0.3, -0.01, -0.1, "replicated", "hurts"),
+        (-0.05, -0.01, -0.1, "same sign, smaller", "hurts"),
+        (-0.3, -0.2, -0.1, "same sign, larger", "hurts"),
         (0.01, 0.3, -0.1, "contradicted", "helps"),
         (-0.05, 0.1, -0.1, "not found", "no evidence"),
         (-0.1, 0.1, -0.1, "inconclusive", "no evidence"),
     ],
 )
 def test_the_rule(low, high, published, verdict, effect):
-    assert judge_published(interval(low, high), published) == verdict
+    found = interval(low, high)
+    assert judge_published(found, published, found) == verdict
     assert judge_effect(interval(low, high)) == effect
+
+
+def test_the_size_is_decided_by_its_own_interval():
+    """The interval for 0 excludes Δ = 0.1; the test of Δ does not."""
+    found, size = interval(0.11, 0.2), interval(0.09, 0.22)
+    assert judge_published(found, 0.1, size) is Verdict.REPLICATED
+    assert judge_published(interval(-0.1, 0.09), 0.1, size) is Verdict.INCONCLUSIVE
+    assert judge_published(found, 0.1) is Verdict.REPLICATED
+
+
+def test_a_claim_stands_on_signs():
+    signs = [Verdict.REPLICATED, Verdict.LARGER, Verdict.SMALLER]
+    assert claims.combine(signs, 3) is Verdict.REPLICATED
+    assert claims.combine([*signs, Verdict.NOT_FOUND], 4) is Verdict.NOT_FOUND
+    assert claims.combine(signs, 4) is Verdict.INCONCLUSIVE
 
 
 def test_a_shortened_study_is_not_comparable_whatever_it_found():
@@ -309,7 +329,7 @@ def test_ones_own_study_of_a_cell_of_the_paper_is_not_judged_by_the_paper():
     (judged,) = analyse(Evidence(results, name="mine")).judged
     assert (judged.comparison.effect, judged.verdict) == (Effect.HELPS, None)
     (judged,) = analyse(Evidence(results, name="paper/comparison[trials=10]")).judged
-    assert (judged.verdict, judged.published) == (REPLICATED, 0.03)
+    assert (judged.verdict, judged.published) == (Verdict.LARGER, 0.03)
 
 
 def test_controls_are_compared_both_as_claims_and_with_their_baseline():

@@ -7,6 +7,7 @@ request, and the template escapes what it prints.
 
 import functools
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
@@ -30,6 +31,8 @@ __all__ = ["render"]
 
 ICONS: Final = {
     "replicated": "✓",
+    "same sign, larger": "↑",
+    "same sign, smaller": "↓",
     "helps": "✓",
     "contradicted": "✕",
     "hurts": "✕",
@@ -86,7 +89,7 @@ def _template() -> jinja2.Template:
         loader=jinja2.PackageLoader("adadecay.lab", "report"),
     )
     environment.filters["icon"] = ICONS.__getitem__
-    environment.filters["slug"] = lambda text: text.replace(" ", "-")
+    environment.filters["slug"] = lambda text: re.sub(r"\W+", "-", text)
     return environment.get_template("page.html.jinja")
 
 

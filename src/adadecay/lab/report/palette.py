@@ -49,6 +49,8 @@ DARK: Final = {
 # Blue for, vermilion against, grey for neither: no red and green.
 VERDICT_COLOURS: Final = {
     "replicated": "#0072b2",
+    "same sign, larger": "#56b4e9",
+    "same sign, smaller": "#56b4e9",
     "helps": "#0072b2",
     "contradicted": "#d55e00",
     "hurts": "#d55e00",

@@ -61,7 +61,7 @@ COMPARISON_COLUMNS = (
     Column(
         "Difference", True, "trimmed mean of paired differences; positive is better"
     ),
-    Column("Interval", True, "95 % over the whole family, Holm-adjusted"),
+    Column("Interval", True, "excludes 0 where Holm's procedure at 5 % rejects it"),
     Column("Paper", True, "the published difference Δ"),
     Column("Verdict"),
     Column("p", True, "sign-flip permutation test"),

@@ -15,7 +15,7 @@ from adadecay.lab.stats.across import Standing, standings
 from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
 from adadecay.lab.stats.comparisons import Comparison, compare_family
 from adadecay.lab.stats.evidence import Evidence
-from adadecay.lab.stats.intervals import TRIM
+from adadecay.lab.stats.intervals import LEVEL, TRIM
 from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
 from adadecay.lab.stats.selection import (
     Pair,
@@ -106,7 +106,11 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
     compared = dict(
         zip(
             family,
-            compare_family([(p.ours, p.other) for p in family.values()], trim=trim),
+            compare_family(
+                [(pair.ours, pair.other) for pair in family.values()],
+                [pair.held_against for pair in family.values()],
+                trim=trim,
+            ),
             strict=True,
         )
     )
@@ -164,7 +168,7 @@ def _family(
     family: dict[Key, Pair] = {}
     for pair in pairs:
         known = family.get(_key(pair))
-        if known is None or known.published is None:
+        if known is None or known.held_against is None:
             family[_key(pair)] = pair
     return family
 
@@ -188,7 +192,9 @@ def _judge(
     if not evidence.of_the_paper or not published:  # 0 has no direction to confirm
         return Judged(comparison, published, None)
     shortened = _shortened(evidence, comparison) + _held_out(evidence)
-    verdict = judge_published(comparison.interval, published, shortened=shortened)
+    verdict = judge_published(
+        comparison.interval, published, comparison.size, shortened=shortened
+    )
     return Judged(comparison, published, verdict, shortened)
 
 
@@ -219,14 +225,16 @@ def _judge_for(
     shortened = _shortened(evidence, comparison)
     # Choosing λ needs held-out data: there it is the method, not a shortcut.
     shortened += () if claim.held_out else _held_out(evidence)
-    held_against = pair.published if pair.reference is None else pair.reference
     if claim.same:
         margin = paper.published_gain(*comparison.ours.cell) or 0.0
-        verdict = judge_equivalence(comparison.interval, margin, shortened=shortened)
+        verdict = judge_equivalence(comparison.joint, margin, shortened=shortened)
     else:
         # A claim has a direction of its own, whatever the paper prints for one cell.
-        size = None if held_against is None else max(held_against, 0.0)
-        verdict = judge_published(comparison.interval, size, shortened=shortened)
+        wanted = pair.held_against
+        positive = wanted if wanted is not None and wanted > 0 else None
+        verdict = judge_published(
+            comparison.interval, positive, comparison.size, shortened=shortened
+        )
     return Judged(comparison, pair.published, verdict, shortened)
 
 
@@ -237,8 +245,9 @@ def _judge_theta(thetas: list[ThetaAverage]) -> ClaimResult:
         for each in thetas
         if each.name == "adadecay" and each.alpha == paper.DEFAULT_ALPHA
     ]
+    level = 1 - (1 - LEVEL) / max(1, len(claimed))  # together
     verdicts = [
-        judge_equivalence(each.interval, THETA_MARGIN, centre=1.0) for each in claimed
+        judge_equivalence(each.at(level), THETA_MARGIN, centre=1.0) for each in claimed
     ]
     return ClaimResult(THETA_CLAIM, combine(verdicts, None), thetas=tuple(claimed))
 

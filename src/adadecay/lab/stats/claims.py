@@ -2,7 +2,7 @@
 
 In: arms. Out: for each claim the pairs of arms that test it, and from their verdicts
 one verdict for the claim. A claim about all cells falls with one counterexample and
-stands only when every one of its cells is there and replicated.
+stands only when every one of its cells is there and has the claimed sign.
 """
 
 from collections import Counter
@@ -29,7 +29,10 @@ THETA_MARGIN: Final = 0.05
 CLAIM_RULES: Final = (
     (Verdict.CONTRADICTED, "at least one of its comparisons is contradicted"),
     (Verdict.NOT_FOUND, "none is contradicted, at least one is not found"),
-    (Verdict.REPLICATED, "all of its comparisons are there and replicated"),
+    (
+        Verdict.REPLICATED,
+        "all of its comparisons are there and have the claimed sign, whatever the size",
+    ),
     (Verdict.NOT_COMPARABLE, "none of its comparisons is comparable"),
     (Verdict.NOT_TESTED, "this study has none of its comparisons"),
     (
@@ -292,6 +295,7 @@ def combine(verdicts: Sequence[Verdict], expected: int | None) -> Verdict:
     for decisive in (Verdict.CONTRADICTED, Verdict.NOT_FOUND):
         if counts[decisive]:
             return decisive
-    if counts[Verdict.REPLICATED] == len(verdicts) >= (expected or 1):
+    signs = (Verdict.REPLICATED, Verdict.LARGER, Verdict.SMALLER)
+    if sum(counts[each] for each in signs) == len(verdicts) >= (expected or 1):
         return Verdict.REPLICATED
     return Verdict.INCONCLUSIVE

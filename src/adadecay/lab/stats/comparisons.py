@@ -43,8 +43,11 @@ class Comparison:
 
     ``difference`` is the trimmed mean of paired differences (of the samples' trimmed
     means where no seeds are shared). ``interval`` is Holm-adjusted over the family and
-    decides; ``alone`` is the plain 95 % interval. ``smallest`` is what so many trials
-    would have found four times in five, at the level of ``interval``.
+    decides whether it differs from 0; ``size``, adjusted over those with a published
+    difference, decides whether it differs from that; ``joint`` holds the true
+    difference in all comparisons of the family at once. ``alone`` is the plain 95 %
+    interval. ``smallest`` is what so many trials would have found four times in five,
+    at the level of ``interval``.
     """
 
     ours: Arm
@@ -53,6 +56,8 @@ class Comparison:
     paired: bool
     difference: float | None = None
     interval: Interval | None = None
+    size: Interval | None = None
+    joint: Interval | None = None
     alone: Interval | None = None
     p_value: float | None = None
     p_holm: float | None = None
@@ -69,15 +74,22 @@ class Comparison:
 
 
 Maker = Callable[[float], Interval | None]
+Tester = Callable[[float], float]
 
 
 def compare_family(
-    pairs: Sequence[tuple[Arm, Arm]], *, trim: float = TRIM, level: float = LEVEL
+    pairs: Sequence[tuple[Arm, Arm]],
+    published: Sequence[float | None] = (),
+    *,
+    trim: float = TRIM,
+    level: float = LEVEL,
 ) -> list[Comparison]:
     """Compare each pair of arms, and adjust for having compared so many.
 
     Args:
         pairs: (ours, other) of each comparison; together they are the family.
+        published: for each pair the difference whose size is tested, None where there
+            is none; these tests are a family of their own.
         trim: the share that is cut from each tail.
         level: of the family.
 
@@ -87,15 +99,26 @@ def compare_family(
     judged = [_compare(ours, other, trim, level) for ours, other in pairs]
     able = [i for i, (comparison, _, _) in enumerate(judged) if comparison.alone]
     intervals = holm_intervals(
-        [judged[i][1] for i in able], [judged[i][2] for i in able], level=level
+        [judged[i][1] for i in able], [judged[i][2](0.0) for i in able], level=level
     )
     adjusted = holm([comparison.p_value for comparison, _, _ in judged])
     found = [
         replace(comparison, p_holm=p_holm)
         for (comparison, _, _), p_holm in zip(judged, adjusted, strict=True)
     ]
+    together = 1 - (1 - level) / max(1, len(able))
     for i, interval in zip(able, intervals, strict=True):
         found[i] = _with_interval(found[i], interval, trim)
+        found[i] = replace(found[i], joint=judged[i][1](together))
+    nulls = {i: published[i] for i in able if published and published[i] is not None}
+    sizes = holm_intervals(
+        [judged[i][1] for i in nulls],
+        [judged[i][2](null) for i, null in nulls.items() if null is not None],
+        nulls=[null for null in nulls.values() if null is not None],
+        level=level,
+    )
+    for i, size in zip(nulls, sizes, strict=True):
+        found[i] = replace(found[i], size=size)
     return found
 
 
@@ -123,7 +146,7 @@ def _common(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
 
 def _compare(
     ours: Arm, other: Arm, trim: float, level: float
-) -> tuple[Comparison, Maker, float]:
+) -> tuple[Comparison, Maker, Tester]:
     values, (first, second) = _common(ours, other)
     if values.size < 2 and min(ours.scores.size, other.scores.size) >= 2:
         return _compare_unpaired(ours, other, trim, level)
@@ -148,17 +171,22 @@ def _compare(
     unpaired = yuen(ours.scores, other.scores, level=level, trim=trim)
     if unpaired is not None:
         comparison = replace(comparison, p_yuen=unpaired[1])
-    return comparison, at, estimate.p_value() if estimate else 1.0
+    return comparison, at, estimate.p_value if estimate else lambda null: 1.0
 
 
 def _compare_unpaired(
     ours: Arm, other: Arm, trim: float, level: float
-) -> tuple[Comparison, Maker, float]:
+) -> tuple[Comparison, Maker, Tester]:
     sign = 1.0 if ours.larger_is_better else -1.0
 
     def at(asked: float) -> Interval | None:
         found = yuen(sign * ours.scores, sign * other.scores, level=asked, trim=trim)
         return found[0] if found else None
+
+    def test(null: float) -> float:
+        shifted = sign * ours.scores - null
+        found = yuen(shifted, sign * other.scores, level=level, trim=trim)
+        return found[1] if found else 1.0
 
     found = yuen(ours.scores, other.scores, level=level, trim=trim)
     p_value = found[1] if found else None
@@ -175,7 +203,7 @@ def _compare_unpaired(
         improvement=_improvement(ours, other),
         notes=("no common seeds: Yuen's test for unpaired trials",),
     )
-    return comparison, at, 1.0 if p_value is None else p_value
+    return comparison, at, test
 
 
 def _improvement(ours: Arm, other: Arm) -> float | None:

@@ -59,11 +59,12 @@ class TrimmedMean:
     error: float
     freedom: int
 
-    def p_value(self) -> float:
-        """Return the two-sided p-value of a mean of 0."""
+    def p_value(self, null: float = 0.0) -> float:
+        """Return the two-sided p-value of a mean of ``null``."""
+        distance = abs(self.mean - null)
         if self.error == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
+            return 0.0 if distance else 1.0
+        return float(2 * stats.t.sf(distance / self.error, self.freedom))
 
 
 def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None:

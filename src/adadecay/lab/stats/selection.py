@@ -38,6 +38,11 @@ class Pair:
     published: float | None = None
     reference: float | None = None
 
+    @property
+    def held_against(self) -> float | None:
+        """The difference whose size is tested."""
+        return self.published if self.reference is None else self.reference
+
 
 def is_plain(arm: Arm) -> bool:
     """Return whether an arm is the method itself, not a variant of it."""

@@ -86,39 +86,44 @@ def holm_intervals(
     makers: Sequence[Callable[[float], Interval | None]],
     order: Sequence[float],
     *,
+    nulls: Sequence[float] | None = None,
     level: float = LEVEL,
 ) -> list[Interval | None]:
     """Return one interval for each comparison of a family, widened by Holm's steps.
 
     The comparisons are taken from the smallest of ``order`` to the largest. With k of
     m still to judge, the next interval has level 1 − (1 − level)/k. As soon as one
-    holds 0, it and all that follow keep that level, and none of those counts as a
-    difference, so that an interval excludes 0 exactly where Holm's procedure rejects.
+    holds its null value, it and all that follow keep that level, and none of those is
+    rejected, so that an interval excludes its null value exactly where Holm's
+    procedure rejects it. The intervals decide on that value and on no other: together
+    they cover the true differences less often than ``level``.
 
     Args:
         makers: for each comparison, a function from a level to its interval.
         order: for each comparison, a p-value; only their order matters.
+        nulls: the value that each comparison tests; by default 0.
         level: of the family.
     """
+    tested = nulls or [0.0] * len(makers)
     found: list[Interval | None] = [None] * len(makers)
     left = len(makers)
     stopped = False
     for position in sorted(range(len(makers)), key=lambda i: order[i]):
         interval = makers[position](1 - (1 - level) / left)
-        found[position] = _holding_zero(interval) if stopped else interval
-        stopped = stopped or interval is None or interval.holds(0)
+        null = tested[position]
+        found[position] = _holding(interval, null) if stopped else interval
+        stopped = stopped or interval is None or interval.holds(null)
         left -= 0 if stopped else 1
     return found
 
 
-def _holding_zero(interval: Interval | None) -> Interval | None:
+def _holding(interval: Interval | None, null: float) -> Interval | None:
     # After the first that is not rejected none is; the bootstrap's ends follow their
-    # own shape, so one of them may exclude 0 by a hair at this level: take it to 0.
-    if interval is None or interval.holds(0):
+    # own shape, so one of them may just exclude the null value: extend it.
+    if interval is None or interval.holds(null):
         return interval
-    return Interval(
-        min(interval.low, 0.0), max(interval.high, 0.0), interval.level, interval.method
-    )
+    ends = min(interval.low, null), max(interval.high, null)
+    return Interval(*ends, interval.level, interval.method)
 
 
 def improvement(ours: ArrayLike, other: ArrayLike) -> float | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from adadecay.lab.stats.intervals import Interval, trimmed_mean, trimmed_t
+from adadecay.lab.stats.intervals import LEVEL, Interval, trimmed_mean, trimmed_t
 from adadecay.lab.stats.scores import spell_cell
 
 __all__ = ["ThetaAverage", "theta_averages"]
@@ -30,10 +31,19 @@ class ThetaAverage:
     alpha: float | None
     trials: int
     mean: float
-    interval: Interval | None
+    sample: NDArray[np.float64]
     lowest: float
     highest: float
     power: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean, over trials."""
+        return self.at(LEVEL)
+
+    def at(self, level: float) -> Interval | None:
+        """Return the interval of the mean at a level; None below two trials."""
+        return trimmed_t(self.sample, level=level)
 
 
 def theta_averages(
@@ -66,7 +76,7 @@ def theta_averages(
                 None if alpha is None else float(str(alpha)),
                 int(sample.size),
                 _middle(sample),
-                trimmed_t(sample),
+                sample,
                 float(single.to_numpy().min()),
                 float(single.to_numpy().max()),
                 _power(averaged),

@@ -1,7 +1,8 @@
-"""The verdict rule of docs/statistics.md, fixed before any result.
+"""The verdict rule of docs/statistics.md, fixed before any result and amended once.
 
 In: the Holm-adjusted interval of a difference (ours − other, oriented so that positive
-is better), the published difference Δ, and what the study shortened. Out: one word.
+is better), the published difference Δ with the interval that tests it, and what the
+study shortened. Out: one verdict.
 """
 
 from enum import StrEnum
@@ -24,6 +25,8 @@ class Verdict(StrEnum):
     """What a comparison says about the paper."""
 
     REPLICATED = "replicated"
+    LARGER = "same sign, larger"
+    SMALLER = "same sign, smaller"
     CONTRADICTED = "contradicted"
     NOT_FOUND = "not found"
     INCONCLUSIVE = "inconclusive"
@@ -40,16 +43,12 @@ class Effect(StrEnum):
 
 
 RULES: Final = (
-    (Verdict.REPLICATED, "lo > 0"),
+    (Verdict.REPLICATED, "lo > 0, and Δ is not rejected"),
+    (Verdict.LARGER, "lo > 0, and Δ is rejected from below"),
+    (Verdict.SMALLER, "lo > 0, and Δ is rejected from above"),
     (Verdict.CONTRADICTED, "hi < 0"),
-    (
-        Verdict.NOT_FOUND,
-        "lo ≤ 0 ≤ hi < Δ: an effect as large as published is excluded",
-    ),
-    (
-        Verdict.INCONCLUSIVE,
-        "the interval holds both 0 and Δ, or holds 0 and the paper prints no Δ",
-    ),
+    (Verdict.NOT_FOUND, "lo ≤ 0 ≤ hi, and Δ is rejected from above"),
+    (Verdict.INCONCLUSIVE, "neither 0 nor Δ is rejected"),
     (
         Verdict.NOT_COMPARABLE,
         "fewer epochs, less width or less data than the paper",
@@ -65,6 +64,7 @@ EFFECT_RULES: Final = (
 def judge_published(
     interval: Interval | None,
     published: float | None,
+    size: Interval | None = None,
     *,
     shortened: tuple[str, ...] = (),
 ) -> Verdict:
@@ -74,28 +74,35 @@ def judge_published(
         interval: of ours − other, Holm-adjusted; None with fewer than two pairs.
         published: Δ; None where the paper prints no number. Below 0 everything is
             turned round: an interval below 0 replicates.
+        size: the interval that decides whether Δ is rejected; None where it is not
+            tested.
         shortened: what was less than in the paper, in words; empty if nothing.
 
     Example:
         >>> from adadecay.lab.stats import Interval
         >>> from adadecay.lab.stats.verdicts import judge_published
-        >>> str(judge_published(Interval(-0.1, 0.05, 0.95, "trimmed-t"), 0.1))
+        >>> found = Interval(-0.1, 0.05, 0.95, "trimmed-t")
+        >>> str(judge_published(found, 0.1, found))
         'not found'
     """
     if shortened:
         return Verdict.NOT_COMPARABLE
     if interval is None:
         return Verdict.INCONCLUSIVE
-    low, high, size = interval.low, interval.high, published
-    if size is not None and size < 0:
-        low, high, size = -high, -low, -size
+    delta = published or 0.0
+    sign = -1.0 if delta < 0 else 1.0
+    low, high = sorted((sign * interval.low, sign * interval.high))
+    larger = smaller = False
+    if size is not None and published is not None:
+        ends = sorted((sign * size.low, sign * size.high))
+        larger, smaller = ends[0] > sign * delta, ends[1] < sign * delta
     if low > 0:
-        return Verdict.REPLICATED
+        if larger:
+            return Verdict.LARGER
+        return Verdict.SMALLER if smaller else Verdict.REPLICATED
     if high < 0:
         return Verdict.CONTRADICTED
-    if size is not None and high < size:
-        return Verdict.NOT_FOUND
-    return Verdict.INCONCLUSIVE
+    return Verdict.NOT_FOUND if smaller else Verdict.INCONCLUSIVE
 
 
 def judge_effect(interval: Interval | None) -> Effect:
