@@ -296,6 +296,6 @@ def test_the_command_to_go_on_can_be_pasted_into_a_shell(monkeypatch):
     ],
 )
 def test_the_exit_status_tells_what_is_left(left, failed, interrupted, status):
-    facts = {"done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
+    facts = {"damaged": {}, "done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
     outcome = Outcome(left=left, failed=failed, interrupted=interrupted, **facts)
     assert exit_status(outcome) == status

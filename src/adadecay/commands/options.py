@@ -80,6 +80,8 @@ def one_sentence() -> Iterator[None]:
         stop(error, error.status)
     except DatasetError as error:
         stop(error, 1)
+    except OSError as error:
+        stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 1)
 
 
 def on_study(command: "Callable[..., None]") -> "Callable[..., None]":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import on_study, stop
+from adadecay.commands.status import warn_of_damaged
 
 if TYPE_CHECKING:
     from adadecay.lab.stats.analysis import Analysis
@@ -46,6 +47,7 @@ def report(
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
+    warn_of_damaged(study)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
     typer.echo(f"{study.name}: {_headline(analysis)}")
     typer.echo(f"Report: {path}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import on_study
+from adadecay.commands.status import warn_of_damaged
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
@@ -29,6 +30,7 @@ def results(
     ] = None,
 ) -> None:
     """Export one tidy table, a row for each trial and epoch."""
+    warn_of_damaged(study)
     if keep is not None:
         from adadecay.lab.stats.kept import keep as write
 

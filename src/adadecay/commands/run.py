@@ -53,6 +53,13 @@ def run(
             show_default=False,
         ),
     ] = None,
+    rerun_damaged: Annotated[
+        bool,
+        typer.Option(
+            "--rerun-damaged",
+            help="Run trials again whose files were altered or cannot be read.",
+        ),
+    ] = False,
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of a live view.")
     ] = False,
@@ -70,6 +77,7 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
         engine=engine,
         address=address,
+        rerun_damaged=rerun_damaged,
         plain=plain,
     )
     raise typer.Exit(exit_status(outcome))
@@ -96,6 +104,7 @@ def run_study(
     checkpoint_seconds: float = 60.0,
     engine: str = "local",
     address: str | None = None,
+    rerun_damaged: bool = False,
     plain: bool = False,
 ) -> "Outcome":
     """Run a study with progress, and say how it ended."""
@@ -114,7 +123,7 @@ def run_study(
         f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
     )
     try:
-        outcome = run_lab(study, engine=place, plain=plain)
+        outcome = run_lab(study, engine=place, rerun_damaged=rerun_damaged, plain=plain)
     except KeyboardInterrupt:
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None

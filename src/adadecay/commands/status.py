@@ -2,18 +2,42 @@
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from adadecay.commands.options import on_study
 
 if TYPE_CHECKING:
+    from adadecay.lab.plan import Trial
     from adadecay.lab.study import Study
 
-__all__ = ["print_status", "status"]
+__all__ = ["print_status", "status", "warn_of_damaged"]
+
+HOW_TO_MEND = (
+    "Damaged trials are not used; adadecay run with --rerun-damaged runs them again."
+)
 
 
 @on_study
 def status(study: "Study") -> None:
     """Show how many trials are done, their mean score, and what failed and why."""
     print_status(study)
+
+
+def full_name(trial: "Trial") -> str:
+    """Name a trial by its cell, its optimizer, its number and its id."""
+    return f"{trial.cell.name} {trial.label} #{trial.number} ({trial.id})"
+
+
+def warn_of_damaged(study: "Study") -> None:
+    """Name on standard error the trials whose files were altered or cannot be read."""
+    from adadecay.lab.summary import read_states
+
+    states = read_states(study.plan, study.folder)
+    for trial in study.plan.unique:
+        state = states[trial.id]
+        if state.status == "damaged" and state.record is not None:
+            name = full_name(trial)
+            typer.echo(f"Not used: {name}: {state.record['reason']}", err=True)
 
 
 def print_status(study: "Study") -> None:
@@ -31,11 +55,14 @@ def print_status(study: "Study") -> None:
     console.print(summary_table(summarize(plan, states), plan.score))
     for trial in plan.unique:
         state = states[trial.id]
-        if state.status == "failed" and state.record is not None:
-            where = f"{trial.cell.name} {trial.label} #{trial.number} ({trial.id})"
-            console.print(f"[red]failed[/red] {escape(where)}", highlight=False)
+        if state.status in ("failed", "damaged") and state.record is not None:
+            where = f"[red]{state.status}[/red] {escape(full_name(trial))}"
+            console.print(where, highlight=False, soft_wrap=True)
             reason = state.record.get("traceback") or state.record["reason"]
-            console.print(escape(reason.rstrip()), highlight=False)
+            console.print(escape(reason.rstrip()), highlight=False, soft_wrap=True)
+    damaged = sum(state.status == "damaged" for state in states.values())
+    if damaged:
+        console.print(HOW_TO_MEND, highlight=False, soft_wrap=True)
     console.print(
         f"{escape(study.name)}: {finished} of {len(states)} trials done, "
         f"in {escape(str(study.folder))}",

@@ -40,6 +40,7 @@ def summary_table(lines: list[Line], score: str) -> object:
                 "" if line.spread is None else f"{line.spread:.2g}",
                 str(line.counts["diverged"] or ""),
                 str(line.counts["failed"] or ""),
+                str(line.counts["damaged"] or ""),
                 str(line.counts["running"] or ""),
             )
         )
@@ -50,7 +51,7 @@ def summary_table(lines: list[Line], score: str) -> object:
     # Names are never cut short, and columns that hold nothing leave them the room.
     kept = [i for i, column in enumerate(columns) if i < 3 or any(column)]
     for i in kept:
-        heading = (*headings, "begun")[i]
+        heading = (*headings, "damaged", "begun")[i]
         table.add_column(heading, justify="left" if i < 2 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(row[i] for i in kept))

@@ -27,7 +27,7 @@ from adadecay.lab.engines import (
     Started,
     Stopped,
 )
-from adadecay.lab.files import read_checkpoint, read_json, read_state
+from adadecay.lab.files import read_checkpoint, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.provenance import describe, kernel_fault
 from adadecay.lab.store import Store
@@ -47,6 +47,8 @@ class Outcome:
         diverged: those among them that diverged.
         failed: trials that could not be finished, with the reason of each.
         left: trials without a result.
+        damaged: trials whose files were altered or cannot be read, with what is wrong;
+            they count as left.
         ran: trials that got their result in this run.
         interrupted: whether it was asked to stop.
         seconds: how long it took.
@@ -56,6 +58,7 @@ class Outcome:
     diverged: int
     failed: dict[str, str]
     left: int
+    damaged: dict[str, str]
     ran: int
     interrupted: bool
     seconds: float
@@ -81,6 +84,7 @@ def drive(
     engine: Engine,
     *,
     attempts: int = ATTEMPTS,
+    rerun_damaged: bool = False,
     watch: Watch = lambda event: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> Outcome:
@@ -92,6 +96,8 @@ def drive(
         engine: where trials run.
         attempts: how often a trial whose worker dies is tried, counted anew whenever
             it gets further.
+        rerun_damaged: whether to set damaged trials aside and run them again; else they
+            are left alone.
         watch: called with every event.
         stopping: called when it is first asked to stop.
 
@@ -108,7 +114,20 @@ def drive(
     with Store(results) as store:
         store.save_study(plan.spec.name, plan.spec.model_dump(mode="json"))
         states = {trial.id: read_state(results, trial.id) for trial in plan.unique}
-        todo = [trial for trial in plan.unique if not states[trial.id].finished]
+        damaged = {
+            id: str((state.record or {})["reason"])
+            for id, state in states.items()
+            if state.status == "damaged"
+        }
+        if rerun_damaged:
+            for trial_id in damaged:
+                store.set_aside(trial_id)
+            damaged = {}
+        todo = [
+            trial
+            for trial in plan.unique
+            if not states[trial.id].finished and trial.id not in damaged
+        ]
         progress = Progress(deque(todo), {trial.id: trial for trial in todo})
         keeper = _Keeper(store, progress, attempts, describe())
         with _stopping_on_signals(engine, stopping) as stopped:
@@ -121,7 +140,8 @@ def drive(
         done=before.total() + progress.finished.total(),
         diverged=before["diverged"] + progress.finished["diverged"],
         failed=progress.failed,
-        left=len(todo) - progress.finished.total(),
+        left=len(todo) - progress.finished.total() + len(damaged),
+        damaged=damaged,
         ran=progress.finished.total(),
         interrupted=stopped.is_set(),
         seconds=time.monotonic() - begun,
@@ -145,7 +165,7 @@ class _Keeper:
         self.progress = progress
         self.attempts = attempts
         self.origin = origin
-        self.timings: dict[str, Any] = read_json(store.root / "timings.json") or {}
+        self.timings: dict[str, Any] = dict(read_timings(store.root))
 
     def keep(self, event: Event) -> None:
         """Write one event."""
@@ -222,7 +242,7 @@ class _Keeper:
 
 
 def _seconds(row: dict[str, Any]) -> float:
-    return float(row.get("seconds", 0)) + float(row.get("evaluation_seconds", 0))
+    return sum(float(row.get(key) or 0) for key in ("seconds", "evaluation_seconds"))
 
 
 def last_tenth(rows: list[dict[str, Any]], score: str) -> float | None:

@@ -15,12 +15,16 @@
 
 In: paths. Out: plain values. Reading needs no lock and never writes, so that ``status``
 and ``report`` work while a run goes on. Only :mod:`adadecay.lab.store` writes.
+done.json holds a digest of itself, of trial.json and of the log (older ones do not): a
+trial whose files were altered afterwards, or cannot be read, is damaged.
 """
 
 import hashlib
 import itertools
 import json
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,12 +37,14 @@ __all__ = [
     "read_checkpoint",
     "read_epochs",
     "read_json",
+    "read_record",
     "read_state",
+    "read_timings",
     "trial_folder",
 ]
 
 FORMAT: Final = 1
-Status = Literal["done", "diverged", "failed", "running", "waiting"]
+Status = Literal["done", "diverged", "failed", "running", "waiting", "damaged"]
 
 
 class StoreError(RuntimeError):
@@ -60,9 +66,10 @@ class State:
     """How far a trial is.
 
     Args:
-        status: done or diverged when finished; failed; running when it has begun.
+        status: done or diverged when finished; failed; running when it has begun;
+            damaged when its files are not what was written.
         epochs: how many epochs are recorded, where that is known without reading them.
-        record: the contents of done.json or failed.json.
+        record: the contents of done.json or failed.json; the reason of the damage.
     """
 
     status: Status
@@ -96,10 +103,29 @@ def trial_folder(root: Path, trial_id: str) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None where the file is missing or damaged."""
+    """Return a JSON object, or None where the file is missing or holds none.
+
+    Raises:
+        StoreError: the file is there and cannot be read.
+    """
+    return _parse(_read(os.fspath(path)))
+
+
+def _read(path: str) -> bytes | None:
+    # Thousands of small files are read by `status`: no pathlib on the way.
     try:
-        value = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _parse(data: bytes | None) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data or b"null")
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -115,64 +141,132 @@ def check_format(root: Path) -> None:
         )
 
 
+def read_record(root: Path, trial_id: str) -> dict[str, Any]:
+    """Return what trial.json says, as far as it can be read."""
+    try:
+        found = read_json(trial_folder(root, trial_id) / "trial.json") or {}
+    except StoreError:
+        return {}
+    right = isinstance(found.get("layers", []), list)
+    right &= isinstance(origin := found.get("origin", {}), dict)
+    right = right and isinstance(origin.get("versions", {}), dict)
+    right &= isinstance(found.get("environment", {}), dict)
+    return found if right else {}
+
+
+def read_timings(root: Path) -> dict[str, float]:
+    """Return the seconds that an epoch took, by what was trained."""
+    try:
+        found = read_json(root / "timings.json") or {}
+    except StoreError:
+        return {}
+    return {key: value for key, value in found.items() if _is_number(value)}
+
+
 def read_state(root: Path, trial_id: str) -> State:
-    """Return how far a trial is, from at most three small files."""
+    """Return how far a trial is, from its files."""
     folder = os.fspath(trial_folder(root, trial_id))
-    done = _read_small(folder + "/done.json")
-    if done is not None and _size(folder + "/epochs.jsonl") == done.get("bytes"):
+    try:
+        return _state(folder)
+    except StoreError as error:
+        return State("damaged", record={"reason": str(error)})
+
+
+def _state(folder: str) -> State:
+    done = _parse(_read(folder + "/done.json"))
+    log = _read(folder + "/epochs.jsonl")
+    if done is not None and _finished(folder, done, log or b""):
         return State(done["status"], done["epochs"], done)
-    failed = _read_small(folder + "/failed.json")
+    failed = _parse(_read(folder + "/failed.json"))
     if failed is not None:
-        return State("failed", failed.get("epochs", 0), failed)
-    return State("running" if _size(folder + "/trial.json") else "waiting")
+        texts = {key: str(failed.get(key) or "") for key in ("reason", "traceback")}
+        return State("failed", _count(failed.get("epochs")), texts)
+    _read(folder + "/checkpoint")  # damaged where it cannot be read
+    return State("running" if _read(folder + "/trial.json") else "waiting")
 
 
-def _read_small(path: str) -> dict[str, Any] | None:
-    # Thousands of these are read by `status`: no pathlib on the way.
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            value = json.loads(file.read())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+def _finished(folder: str, done: dict[str, Any], log: bytes) -> bool:
+    """Whether a log is the one that done.json was written for."""
+    if "digest" not in done:  # as versions before 0.2 wrote it
+        if len(log) != done.get("bytes"):
+            return False
+        _check_record(folder, done)
+        if len(scan_rows(log)[0]) != done["epochs"]:
+            raise StoreError(f"{folder}/epochs.jsonl holds what is no row of numbers.")
+        return True
+    trial = _read(folder + "/trial.json") or b""
+    if done["digest"] != finished_digest(done, trial, log):
+        raise StoreError(f"{folder} was altered after the trial had finished.")
+    return True
 
 
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+def _check_record(folder: str, done: dict[str, Any]) -> None:
+    right = done.get("status") in ("done", "diverged")
+    right &= type(done.get("epochs")) is int and _is_number(done.get("seconds", 0))
+    if not right or not (done.get("score") is None or _is_number(done["score"])):
+        raise StoreError(f"{folder}/done.json does not hold the record of a trial.")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int else 0
 
 
 def read_epochs(root: Path, trial_id: str) -> list[dict[str, Any]]:
-    """Return the recorded epochs 0, 1, 2, …; a torn last line does not count."""
-    rows, _ = scan_epochs(trial_folder(root, trial_id) / "epochs.jsonl")
-    return rows
+    """Return the recorded epochs 0, 1, 2, …; a torn last line does not count.
+
+    A damaged trial has none.
+    """
+    folder = os.fspath(trial_folder(root, trial_id))
+    try:
+        done = _parse(_read(folder + "/done.json"))
+        log = _read(folder + "/epochs.jsonl") or b""
+        sure = done is not None and _finished(folder, done, log) and "digest" in done
+    except StoreError:
+        return []
+    return scan_rows(log, sure=sure)[0]
 
 
 def scan_epochs(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the rows of a log, and the offset at which each of them ends."""
+    return scan_rows(_read(os.fspath(path)) or b"")
+
+
+def scan_rows(
+    data: bytes, *, sure: bool = False
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the rows of a log and where they end; ``sure`` of what they hold."""
+    whole = _parse_whole(data)
+    if whole is not None and (sure or all(map(_is_row, whole))):
+        return whole, list(itertools.accumulate(map(len, data.splitlines(True))))
     rows: list[dict[str, Any]] = []
     ends: list[int] = []
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return rows, ends
-    whole = _parse_whole(data)
-    if whole is not None:
-        return whole, list(itertools.accumulate(map(len, data.splitlines(True))))
     offset = 0
     for line in data.splitlines(keepends=True):
-        try:
-            row = json.loads(line) if line.endswith(b"\n") else None
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or row.get("epoch") != len(rows):
+        row = _parse(line) if line.endswith(b"\n") else None
+        if row is None or row.get("epoch") != len(rows) or not _is_row(row):
             break
         offset += len(line)
         rows.append(row)
         ends.append(offset)
     return rows, ends
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    """Whether a row holds numbers, and θ of layers as lists of them."""
+    rates = row.get("rates", {"mean": [], "power": []})
+    if not isinstance(rates, dict):
+        return False
+    mean, power = rates.get("mean"), rates.get("power")
+    if not (isinstance(mean, list) and isinstance(power, list)):
+        return False
+    values = [value for key, value in row.items() if key != "rates"]
+    values += mean + power
+    known = all(value is None or _is_number(value) for value in values)
+    return known and len(mean) == len(power)
 
 
 def _parse_whole(data: bytes) -> list[dict[str, Any]] | None:
@@ -181,7 +275,7 @@ def _parse_whole(data: bytes) -> list[dict[str, Any]] | None:
         return None
     try:
         rows = json.loads(b"[" + data[:-1].replace(b"\n", b",") + b"]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     for number, row in enumerate(rows):
         if not isinstance(row, dict) or row.get("epoch") != number:
@@ -192,21 +286,29 @@ def _parse_whole(data: bytes) -> list[dict[str, Any]] | None:
 def read_checkpoint(root: Path, trial_id: str) -> Checkpoint | None:
     """Return the checkpoint of a trial, if it is whole and its log reaches as far."""
     folder = trial_folder(root, trial_id)
-    try:
-        head, _, payload = (folder / "checkpoint").read_bytes().partition(b"\n")
-        header = json.loads(head)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    data = _read(os.fspath(folder / "checkpoint")) or b""
+    head, _, payload = data.partition(b"\n")
+    header = _parse(head)
+    if header is None or header.get("format") != FORMAT:
         return None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    epoch, environment = header.get("epoch"), header.get("environment")
+    if type(epoch) is not int or epoch < 1 or not isinstance(environment, dict):
         return None
     if header.get("digest") != digest(payload):
         return None
     rows, _ = scan_epochs(folder / "epochs.jsonl")
-    if len(rows) < header["epoch"]:
-        return None
-    return Checkpoint(header["epoch"], header["environment"], payload)
+    return Checkpoint(epoch, environment, payload) if len(rows) >= epoch else None
 
 
 def digest(payload: bytes | memoryview) -> str:
     """Name the contents of a checkpoint, to tell a damaged one."""
     return hashlib.blake2b(payload, digest_size=16).hexdigest()
+
+
+def finished_digest(done: Mapping[str, Any], trial: bytes, log: bytes) -> str:
+    """Name the contents of a finished trial: its record, trial.json and the log."""
+    record = {key: value for key, value in done.items() if key != "digest"}
+    total = hashlib.blake2b(log, digest_size=16)
+    total.update(trial)
+    total.update(json.dumps(record, sort_keys=True).encode())
+    return total.hexdigest()

@@ -18,7 +18,7 @@ from adadecay.lab.engines import (
     Started,
     Stopped,
 )
-from adadecay.lab.files import read_json
+from adadecay.lab.files import read_timings
 from adadecay.lab.plan import Trial
 from adadecay.lab.summary import read_states
 
@@ -69,9 +69,7 @@ class Tally:
         self.failed = 0
         self.workers = workers
         self.doing: dict[int, tuple[str, str]] = {}
-        self.seconds: dict[str, float] = dict(
-            read_json(study.folder / "timings.json") or {}
-        )
+        self.seconds: dict[str, float] = read_timings(study.folder)
         self._worker: dict[str, int] = {}
 
     def count(self, event: Event) -> str | None:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adadecay.lab.export import write_csv, write_parquet
 from adadecay.lab.files import (
     State,
     read_epochs,
-    read_json,
+    read_record,
     read_state,
-    trial_folder,
 )
 from adadecay.lab.plan import Plan, Trial
 
@@ -163,17 +163,18 @@ def rates_table(plan: Plan, root: Path) -> "polars.DataFrame":
     }
     frames = [pl.DataFrame(schema=schema)]
     for trial in plan.trials:
-        record = read_json(trial_folder(root, trial.id) / "trial.json")
-        if record is None or not record.get("layers"):
+        layers = read_record(root, trial.id).get("layers")
+        if not layers:
             continue
-        found = [row for row in read_epochs(root, trial.id) if "rates" in row]
-        layers, count = record["layers"], len(record["layers"])
+        count = len(layers)
+        rows = read_epochs(root, trial.id)
+        found = [row for row in rows if len(_theta(row)["mean"]) == count]
         frame = pl.DataFrame(
             {
                 "epoch": [row["epoch"] for row in found for _ in range(count)],
                 "layer": layers * len(found),
-                "mean_theta": [v for row in found for v in row["rates"]["mean"]],
-                "power_theta": [v for row in found for v in row["rates"]["power"]],
+                "mean_theta": [v for row in found for v in _theta(row)["mean"]],
+                "power_theta": [v for row in found for v in _theta(row)["power"]],
             },
             schema={key: schema[key] for key in list(schema)[6:]},
         )
@@ -184,6 +185,10 @@ def rates_table(plan: Plan, root: Path) -> "polars.DataFrame":
         columns.append(pl.lit(trial.number, dtype=pl.Int64).alias("number"))
         frames.append(frame.with_columns(columns).select(list(schema)))
     return pl.concat(frames)
+
+
+def _theta(row: dict[str, Any]) -> dict[str, list[Any]]:
+    return row.get("rates") or {"mean": [], "power": []}
 
 
 def trials_table(plan: Plan, root: Path) -> "polars.DataFrame":
@@ -227,6 +232,6 @@ def export(plan: Plan, root: Path, stem: Path) -> tuple[Path, Path]:
     stem.parent.mkdir(parents=True, exist_ok=True)
     parquet = stem.with_name(stem.name + ".parquet")
     csv = stem.with_name(stem.name + ".csv")
-    table.write_parquet(parquet)
-    table.write_csv(csv)
+    write_parquet(table, parquet)
+    write_csv(table, csv)
     return parquet, csv

@@ -26,6 +26,7 @@ from adadecay.lab.files import (
     StoreError,
     check_format,
     digest,
+    finished_digest,
     read_json,
     scan_epochs,
     trial_folder,
@@ -53,6 +54,8 @@ def _explained(path: Path) -> Iterator[None]:
             text = f"{error.strerror}. Nothing that was finished is lost: give the "
             text += "same command again to go on"
             status = 1
+        if error.filename and Path(error.filename) != path:
+            text = f"{error.filename}: {text}"
         raise StoreError(f"Results at {path}: {text}.", status=status) from error
 
 
@@ -122,6 +125,15 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             _replace(path, _json(spec))
 
+    def set_aside(self, trial_id: str) -> Path:
+        """Move the folder of a damaged trial away, and return where it is now."""
+        folder = trial_folder(self.root, trial_id)
+        with _explained(self.root):
+            place = self.root / "damaged" / f"{trial_id}-{time.time_ns()}"
+            place.parent.mkdir(exist_ok=True)
+            folder.rename(place)
+        return place
+
     def begin(
         self, trial_id: str, record: Mapping[str, Any], *, epoch: int
     ) -> list[dict[str, Any]]:
@@ -178,8 +190,10 @@ class Store:
         with _explained(self.root):
             descriptor = self._logs[trial_id]
             os.fsync(descriptor)
-            size = os.fstat(descriptor).st_size
-            done = {**record, "format": FORMAT, "bytes": size, "finished": now()}
+            log = (folder / "epochs.jsonl").read_bytes()
+            trial = (folder / "trial.json").read_bytes()
+            done = {**record, "format": FORMAT, "bytes": len(log), "finished": now()}
+            done["digest"] = finished_digest(done, trial, log)
             _replace(folder / "done.json", _json(done))
             (folder / "checkpoint").unlink(missing_ok=True)
         self._close(trial_id)

@@ -164,6 +164,7 @@ def run(
     threads: int | None = None,
     checkpoint_seconds: float = 60.0,
     attempts: int = ATTEMPTS,
+    rerun_damaged: bool = False,
     progress: bool = True,
     plain: bool = False,
     watch: Callable[[Event], None] | None = None,
@@ -180,6 +181,8 @@ def run(
         threads: torch threads in each worker, instead of the study's.
         checkpoint_seconds: the least time between two checkpoints of a trial.
         attempts: how often a trial whose worker dies is tried.
+        rerun_damaged: whether to run trials again whose files were altered or cannot be
+            read; the old files go to ``damaged`` in the results folder.
         progress: whether to show how far it is.
         plain: show it as lines, on a terminal too.
         watch: called with every event after it was written, instead of that.
@@ -211,23 +214,18 @@ def run(
         )
         engine = make_engine(study, workers, settings, engine, address=address)
     fetch_data(study)
+    go = functools.partial(
+        drive,
+        study.plan,
+        study.folder,
+        engine,
+        attempts=attempts,
+        rerun_damaged=rerun_damaged,
+    )
     if watch is None and progress:
         with watching(study, engine.workers, plain=plain) as (watch, stopping):
-            return _drive(study, engine, attempts, watch, stopping)
-    return _drive(study, engine, attempts, watch or (lambda event: None), lambda: None)
-
-
-def _drive(
-    study: Study,
-    engine: Engine,
-    attempts: int,
-    watch: Callable[[Event], None],
-    stopping: Callable[[], None],
-) -> Outcome:
-    plan, folder = study.plan, study.folder
-    return drive(
-        plan, folder, engine, attempts=attempts, watch=watch, stopping=stopping
-    )
+            return go(watch=watch, stopping=stopping)
+    return go(watch=watch or (lambda event: None))
 
 
 def fetch_data(study: Study) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adadecay.lab.files import State, check_format, read_json, read_state
+from adadecay.lab.files import State, check_format, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
 
 __all__ = ["Estimate", "Line", "estimate", "measure", "read_states", "summarize"]
@@ -131,11 +131,11 @@ def estimate(
     Returns:
         Seconds on that many workers, and how many trials cannot be told yet.
     """
-    timings = {**(measured or {}), **(read_json(root / "timings.json") or {})}
+    timings = {**(measured or {}), **read_timings(root)}
     seconds, unknown = 0.0, 0
     for trial in trials:
         epoch = timings.get(trial.timing)
-        if isinstance(epoch, int | float):
+        if epoch is not None:
             seconds += epoch * trial.definition["epochs"]
         else:
             unknown += 1

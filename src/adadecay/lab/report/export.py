@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from adadecay.lab.export import write_csv as write_frame
 from adadecay.lab.report import series
 from adadecay.lab.report.drawing import make_figures
 from adadecay.lab.report.latex import tex_tables
@@ -45,7 +46,7 @@ def write_csv(analysis: Analysis, folder: Path) -> list[Path]:
     for name, table in tables.items():
         if table.width:
             found.append(folder / f"{name}.csv")
-            table.write_csv(found[-1])
+            write_frame(table, found[-1])
     return found
 
 

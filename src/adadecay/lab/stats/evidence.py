@@ -12,7 +12,7 @@ import polars as pl
 from polars import selectors as cs
 
 from adadecay.lab import paper
-from adadecay.lab.files import read_json, trial_folder
+from adadecay.lab.files import read_record
 from adadecay.lab.stats.scores import SETTINGS
 
 __all__ = ["Evidence", "gather"]
@@ -157,7 +157,8 @@ def _shortened(spec: Any) -> tuple[str, ...]:
 
 
 def _problems(study: Any) -> tuple[Mapping[str, Any], ...]:
-    wrong = study.trials().filter(pl.col("status").is_in(["failed", "diverged"]))
+    bad = ("failed", "diverged", "damaged")
+    wrong = study.trials().filter(pl.col("status").is_in(bad))
     columns = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
     return tuple(wrong.select(columns).iter_rows(named=True))
 
@@ -166,7 +167,7 @@ def _origins(study: Any) -> dict[str, tuple[str, ...]]:
     """Return every commit, version and machine that the trials were run with."""
     found: dict[str, dict[str, None]] = {}
     for trial in study.plan.unique:
-        record = read_json(trial_folder(study.folder, trial.id) / "trial.json") or {}
+        record = read_record(study.folder, trial.id)
         origin = record.get("origin") or {}
         where = {
             "commit": origin.get("commit"),

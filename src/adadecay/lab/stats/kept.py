@@ -21,6 +21,7 @@ from typing import Any, Final
 import polars as pl
 from polars import selectors as cs
 
+from adadecay.lab.export import write_file, write_parquet
 from adadecay.lab.files import StoreError
 from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.evidence import Evidence, gather, whole_results
@@ -84,7 +85,7 @@ def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
     }
     paths = [folder / "study.json", folder / "results.parquet"]
     text = json.dumps({"format": FORMAT, **facts}, indent=1, ensure_ascii=False)
-    paths[0].write_text(text + "\n", "utf-8")
+    write_file(paths[0], text.encode() + b"\n")
     _write_table(evidence.results, paths[1])
     (folder / "rates.parquet").unlink(missing_ok=True)  # of an earlier keeping
     if evidence.rates is not None and not evidence.rates.is_empty():
@@ -95,7 +96,7 @@ def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
 
 def _write_table(table: pl.DataFrame, path: Path) -> None:
     plain = table.with_columns(cs.categorical().cast(pl.String))
-    plain.write_parquet(path, compression="zstd", compression_level=19)
+    write_parquet(plain, path, compression="zstd", compression_level=19)
 
 
 def is_kept(folder: Path) -> bool:

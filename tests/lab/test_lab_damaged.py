@@ -1,0 +1,234 @@
+"""Results that were altered, and files of other kinds and shapes than were written."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from lab_runs import numbers, trainer_study
+from typer.testing import CliRunner
+
+from adadecay.commands import app
+from adadecay.lab.files import read_epochs, read_state, trial_folder
+from adadecay.lab.study import run
+
+STUDY = """\
+trainer = "lab_own:numbers_only"
+score = "accuracy"
+optimizers = ["sgd", "adadecay"]
+trials = 2
+epochs = 3
+device = "cpu"
+"""
+FILES = ("done.json", "epochs.jsonl", "trial.json", "failed.json", "checkpoint")
+SHAPES = (
+    b"",
+    b"null",
+    b"[]",
+    b"{}",
+    b"\xff\xfe",
+    b"[" * 5000,
+    b'{"epochs":3,"bytes":1}\n',
+    b'{"status":"done","epochs":"3","score":[1],"seconds":null,"bytes":BYTES}\n',
+    b'{"status":"done","epochs":3,"score":Infinity,"seconds":1,"bytes":BYTES}\n',
+    b'{"status":[],"epochs":3,"score":1e999,"seconds":{},"bytes":BYTES}\n',
+    b'{"epoch":0,"accuracy":[1],"seconds":null}\n',
+    b'{"epoch":0,"accuracy":1e999,"rates":3}\n',
+    b'{"reason":7,"traceback":[],"epochs":null}\n',
+    b'{"layers":3,"origin":[],"environment":7}\n',
+    b'{"layers":["a"],"origin":{"versions":[1]}}\n',
+    b'{"format":1,"epoch":"x","digest":"","environment":[]}\n',
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "study.toml").write_text(STUDY)
+    result = _invoke(folder, "run", "--workers", "0")
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy of a finished study to damage."""
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def _invoke(folder, command, *options):
+    words = [command, str(folder / "study.toml"), "--results", str(folder / "results")]
+    return CliRunner().invoke(app, [*words, *options])
+
+
+def _trials(folder):
+    return sorted(path.parent for path in folder.glob("results/trials/*/*/done.json"))
+
+
+def _alter(path):
+    """Change one digit of a number, so that the file is as long as before."""
+    data = bytearray(path.read_bytes())
+    place = max(i for i, byte in enumerate(data) if chr(byte).isdigit())
+    data[place] = ord("1") if data[place] != ord("1") else ord("2")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("file", ["epochs.jsonl", "done.json", "trial.json"])
+def test_one_altered_digit_is_reported_and_not_used(folder, file):
+    victim, *others = _trials(folder)
+    before = (victim / "epochs.jsonl").read_bytes()
+    _alter(victim / file)
+    for command, options in [("status", ()), ("report", ()), ("results", ("-o", "x"))]:
+        options = (*options[:1], str(folder / "x")) if options else options
+        told = _invoke(folder, command, *options)
+        assert victim.name in told.output, command
+        assert not any(other.name in told.output for other in others)
+    assert victim.name not in (folder / "x.csv").read_text()
+    assert others[0].name in (folder / "x.csv").read_text()
+    ran = _invoke(folder, "run", "--workers", "0")
+    assert ran.exit_code == 1
+    assert f"({victim.name})" in ran.output
+    assert "--rerun-damaged" in ran.output
+    assert read_state(folder / "results", victim.name).status == "damaged"
+    again = _invoke(folder, "run", "--workers", "0", "--rerun-damaged")
+    assert again.exit_code == 0, again.output
+    after = (victim / "epochs.jsonl").read_bytes()
+    times = ("seconds", "evaluation_seconds")
+    assert _without(before, times) == _without(after, times)
+    [kept] = (folder / "results" / "damaged").iterdir()
+    assert kept.name.startswith(victim.name)
+
+
+def _without(log, keys):
+    rows = [json.loads(line) for line in log.splitlines()]
+    return [{key: row[key] for key in row if key not in keys} for row in rows]
+
+
+def test_a_store_without_digests_is_read_as_before(folder):
+    for trial in _trials(folder):
+        done = json.loads((trial / "done.json").read_text())
+        assert done.pop("digest")
+        (trial / "done.json").write_text(json.dumps(done))
+        assert read_state(folder / "results", trial.name).status == "done"
+        assert len(read_epochs(folder / "results", trial.name)) == 3
+    victim = _trials(folder)[0]
+    log = (victim / "epochs.jsonl").read_bytes()
+    (victim / "epochs.jsonl").write_bytes(log[:-5])
+    assert read_state(folder / "results", victim.name).status == "running"
+    assert _invoke(folder, "run", "--workers", "0").exit_code == 0
+
+
+def _directory(path):
+    path.mkdir()
+
+
+def _loop(path):
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("kind", [_directory, _loop])
+@pytest.mark.parametrize("file", [*FILES, "."])
+def test_what_is_no_file_is_named_and_the_rest_goes_on(folder, file, kind):
+    victim, spoiled, *_ = _trials(folder)
+    path = victim if file == "." else victim / file
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    if file in ("failed.json", "checkpoint"):
+        (victim / "done.json").unlink()
+    if file != "." or kind is _loop:
+        kind(path)
+    shutil.rmtree(spoiled)  # something to do for the next run
+    for command in ("status", "plan", "report", "results"):
+        options = ("-o", str(folder / "x")) if command == "results" else ()
+        told = _invoke(folder, command, *options)
+        assert told.exit_code == 0, (command, told.output, told.exception)
+    ran = _invoke(folder, "run", "--workers", "0")
+    assert ran.exception is None or isinstance(ran.exception, SystemExit)
+    assert read_state(folder / "results", spoiled.name).status == "done"
+    if ran.exit_code:
+        assert f"{victim.name}" in ran.output
+        again = _invoke(folder, "run", "--workers", "0", "--rerun-damaged")
+        assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("digest", [True, False])
+def test_other_shapes_end_in_no_traceback(folder, file, digest):
+    victim = _trials(folder)[0]
+    size = b"%d" % (victim / "epochs.jsonl").stat().st_size
+    kept = {each.name: each.read_bytes() for each in victim.iterdir()}
+    if not digest:
+        done = json.loads(kept["done.json"])
+        del done["digest"]
+        kept["done.json"] = json.dumps(done).encode()
+    if file in ("failed.json", "checkpoint", "trial.json") and not digest:
+        del kept["done.json"]
+    for shape in SHAPES:
+        shutil.rmtree(victim)
+        victim.mkdir()
+        for name, data in kept.items():
+            (victim / name).write_bytes(data)
+        (victim / file).write_bytes(shape.replace(b"BYTES", size))
+        for command in ("report", "run"):
+            told = _invoke(folder, command, *(("--workers", "0") * (command == "run")))
+            said = (command, shape, told.output)
+            assert told.exception is None or isinstance(told.exception, SystemExit), (
+                said
+            )
+
+
+@pytest.mark.parametrize("file", ["format.json", "timings.json", "studies"])
+@pytest.mark.parametrize("kind", [_directory, _loop, SHAPES[1], SHAPES[5]])
+def test_files_of_the_whole_folder(folder, file, kind):
+    path = folder / "results" / file
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    path.write_bytes(kind) if isinstance(kind, bytes) else kind(path)
+    shutil.rmtree(_trials(folder)[0])
+    for command in ("status", "plan", "report", "run"):
+        told = _invoke(folder, command, *(("--workers", "0") * (command == "run")))
+        assert told.exception is None or isinstance(told.exception, SystemExit)
+        if told.exit_code:
+            assert file in told.output
+
+
+def test_timings_of_other_shapes_are_no_timings(folder):
+    text = '{"a":null,"b":[1],"c":Infinity,"d":"x","e":1.5}'
+    (folder / "results" / "timings.json").write_text(text)
+    shutil.rmtree(_trials(folder)[0])
+    assert _invoke(folder, "plan").exit_code == 0
+    assert _invoke(folder, "run", "--workers", "0").exit_code == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_export_on_a_full_disk_is_one_sentence(folder, suffix):
+    (folder / f"x{suffix}").symlink_to("/dev/full")
+    told = _invoke(folder, "results", "-o", str(folder / "x"))
+    assert told.exit_code == 1
+    assert isinstance(told.exception, SystemExit)
+    assert f"x{suffix}" in told.output
+    assert "No space left" in told.output
+    assert len(told.output.splitlines()) == 1
+
+
+def test_a_trial_altered_while_in_python(folder):
+    study = trainer_study(
+        folder / "results", "lab_own:numbers_only", optimizers=["sgd"], name="other"
+    )
+    before = numbers(study)
+    victim = study.plan.unique[0].id
+    _alter(trial_folder(study.folder, victim) / "epochs.jsonl")
+    assert numbers(study)[victim] == []
+    assert study.trials().filter(trial=victim)["status"].to_list() == ["damaged"]
+    outcome = run(study, workers=0, progress=False)
+    assert set(outcome.damaged) == {victim}
+    assert (outcome.done, outcome.left, outcome.ran) == (1, 1, 0)
+    outcome = run(study, workers=0, progress=False, rerun_damaged=True)
+    assert (outcome.done, outcome.left, outcome.ran) == (2, 0, 1)
+    assert numbers(study) == before
