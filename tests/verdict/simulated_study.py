@@ -20,6 +20,7 @@ class Setting:
     network: str = "nn-2"
     optimizer: str = "sgd"
     name: str | None = None
+    method: str | None = None
     arguments: str = "{}"
     weight_decay: float = 5e-4
     alpha: float | None = None
@@ -71,6 +72,7 @@ def _rows(i, setting, trials, epochs, spread, shared, common, rng, status, valid
             "network": setting.network,
             "optimizer": setting.optimizer,
             "optimizer_name": name,
+            "method": setting.method or name,
             "arguments": setting.arguments,
             "weight_decay": setting.weight_decay,
             "alpha": pl.Series([setting.alpha], dtype=pl.Float64).new_from_index(

@@ -40,6 +40,6 @@ def test_the_test_set_has_no_say_in_the_choice(name, larger):
     (claim,) = [c for c in analysis.claims if c.claim.name == "tuned against tuned"]
     assert len(claim.judged) == (name == "tuned")
     for each in [*judged, *claim.judged]:
-        assert each.comparison.ours.weight_decay == CHOSEN
-        assert each.comparison.other.weight_decay == CHOSEN
+        assert each.comparison.ours.setting.get("optimizer.weight_decay") == CHOSEN
+        assert each.comparison.other.setting.get("optimizer.weight_decay") == CHOSEN
     assert len(judged) == 1

@@ -28,7 +28,7 @@ def told(evidence):
     c = judged.comparison
     numbers = [c.difference, c.interval.low, c.interval.high, c.smallest]
     thetas = [each.mean for each in analysis.thetas]
-    return numbers, thetas, [arm.key for arm in analysis.arms]
+    return numbers, thetas, [arm.setting for arm in analysis.arms]
 
 
 def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):

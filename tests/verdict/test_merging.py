@@ -128,3 +128,15 @@ def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert "holds no snapshot" in done.output
+
+
+def test_a_snapshot_of_format_1_gets_the_columns_of_later_versions(whole, tmp_path):
+    keep(whole, tmp_path)
+    old = read_kept(tmp_path)
+    bare = old.results.drop("method", "setting")
+    write_kept(replace(old, results=bare), tmp_path)
+    study_file = tmp_path / "study.json"
+    study_file.write_text(study_file.read_text().replace('"format": 2', '"format": 1'))
+    keep(whole, tmp_path)
+    kept = read_kept(tmp_path).results
+    assert kept.select(old.results.columns).equals(old.results)

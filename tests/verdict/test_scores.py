@@ -99,7 +99,7 @@ def test_arms_are_told_apart_by_every_setting():
         Setting(optimizer="adadecay", alpha=4.0),
     ]
     arms = find_arms(trial_scores(simulate(settings, trials=2, epochs=2)))
-    assert len(arms) == len(settings) == len({arm.key for arm in arms})
+    assert len(arms) == len(settings) == len({arm.setting for arm in arms})
 
 
 def test_columns_that_nobody_reads_may_be_missing():

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from simulated_study import Setting, simulate, two_arms
 
+from adadecay.lab.report.page import render
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.evidence import Evidence
 from adadecay.lab.stats.intervals import trimmed_mean, trimmed_t
@@ -18,6 +20,7 @@ def at(optimizer, *, name=None, **arguments):
     return Setting(
         optimizer=f"{optimizer}({inside})",
         name=name or optimizer,
+        method=optimizer,
         arguments=json.dumps(arguments),
         weight_decay=arguments.get("weight_decay", 5e-4),
     )
@@ -37,12 +40,80 @@ def test_the_baseline_has_the_learning_rate_of_what_is_compared_with_it():
     }
 
 
-def test_weight_decay_counts_more_than_other_arguments():
-    ours = at("adadecay", weight_decay=1e-3, lr=0.1, momentum=0.9)
-    alike = at("sgd", weight_decay=1e-4, lr=0.1, momentum=0.9)
-    decayed = at("sgd", weight_decay=1e-3, lr=0.2, momentum=0.5)
-    (pair,) = pairs_of([alike, decayed, ours], baseline="sgd")
-    assert pair == (ours.optimizer, decayed.optimizer)
+def sweep(level_of, *, validation):
+    """SGD and AdaDecay at three learning rates, AdamW at two others."""
+    rates = {"sgd": (0.03, 0.1, 0.3), "adadecay": (0.03, 0.1, 0.3)}
+    rates["adamw"] = (1e-3, 3e-3)
+    settings = [
+        replace(at(name, lr=lr), level=level_of(name, lr))
+        for name, values in rates.items()
+        for lr in values
+    ]
+    results = simulate(settings, trials=6, epochs=10, validation=validation)
+    cells = [results.with_columns(dataset=pl.lit(name)) for name in ("a", "b")]
+    cells[1] = cells[1].with_columns(trial="b" + cells[1]["trial"])
+    facts = {"held_out": 0.1 if validation else 0.0, "baseline": "sgd"}
+    return analyse(Evidence(pl.concat(cells), name="mine", **facts))
+
+
+def level(name, lr):
+    return {"adamw": 94.0 + 300 * lr}.get(name, 98.2 - 5 * abs(lr - 0.3))
+
+
+@pytest.mark.parametrize("validation", [False, True])
+def test_a_method_without_a_partner_is_compared_best_against_best(validation):
+    """It used to be compared with the first SGD, the worst, and ranked on top."""
+    analysis = sweep(level, validation=validation)
+    found = {
+        (each.comparison.ours.optimizer, each.comparison.other.optimizer): each
+        for each in analysis.judged
+    }
+    partners = {(f"adadecay(lr={lr:g})", f"sgd(lr={lr:g})") for lr in (0.03, 0.1, 0.3)}
+    assert found.keys() == partners | {("adamw(lr=0.003)", "sgd(lr=0.3)")}
+    judged = found["adamw(lr=0.003)", "sgd(lr=0.3)"]
+    assert judged.comparison.difference < -2
+    if validation:
+        assert judged.words == "hurts"
+    else:
+        assert judged.words == "chosen on the scores shown"
+        assert judged.comparison.interval is None
+        assert judged.comparison.p_value is None
+    assert analysis.standings == []  # SGD has three settings, and none is the reference
+
+
+def test_a_page_without_verdict_says_why_and_how_to_get_one():
+    text = render(sweep(level, validation=False))
+    assert "chosen on the scores shown" in text
+    assert "holdout = 0.1" in text
+
+
+def test_one_setting_each_is_no_choice():
+    settings = [at("sgd", lr=0.1), at("adamw", lr=1e-3)]
+    analysis = analyse(Evidence(simulate(settings, trials=6, epochs=10), name="mine"))
+    (judged,) = analysis.judged
+    assert judged.comparison.interval is not None
+    assert judged.words in ("helps", "hurts", "no evidence")
+
+
+def test_labels_that_share_their_first_word_stay_apart():
+    """They were merged, and one of them vanished."""
+    settings = [
+        replace(at(label, name="adam", weight_decay=decay), method=label)
+        for label in ("adam (torch)", "adam (mine)")
+        for decay in (1e-4, 1e-3)
+    ]
+    sgd = [at("sgd", weight_decay=decay) for decay in (1e-4, 1e-3)]
+    found = {ours.partition("(w")[0] for ours, _ in chosen_of([*sgd, *settings])}
+    assert found == {"adam (torch)", "adam (mine)"}
+
+
+def test_another_label_gives_the_same_p_value():
+    results = two_arms(0.05, trials=16, epochs=5)
+    (before,) = analyse(Evidence(results, name="mine", baseline="sgd")).comparisons
+    named = pl.col("optimizer").replace("adadecay", "mine, renamed")
+    renamed = results.with_columns(named, method=named)
+    (after,) = analyse(Evidence(renamed, name="mine", baseline="sgd")).comparisons
+    assert after.p_value == before.p_value
 
 
 def test_a_baseline_with_a_grid_and_a_label_is_not_compared_with_itself():

@@ -250,12 +250,12 @@ def test_tuned_against_tuned_chooses_on_held_out_data():
     found = verdict_of(name, settings, validation=True, evidence=held)
     assert found.verdict is OPEN
     (judged,) = found.judged
-    assert judged.comparison.ours.weight_decay == 5e-4
+    assert judged.comparison.ours.setting.get("optimizer.weight_decay") == 5e-4
     best = [
         replace(s, level=s.level + 0.3 * (s.weight_decay == 1e-4)) for s in settings
     ]
     (judged,) = verdict_of(name, best, validation=True, evidence=held).judged
-    assert judged.comparison.other.weight_decay == 1e-4
+    assert judged.comparison.other.setting.get("optimizer.weight_decay") == 1e-4
 
 
 @pytest.mark.parametrize(
@@ -359,8 +359,8 @@ def test_what_is_chosen_on_held_out_data_is_compared_and_nothing_else():
         chosen=("weight_decay",),
     )
     (judged,) = analyse(evidence).judged
-    assert judged.comparison.ours.weight_decay == 5e-4
-    assert judged.comparison.other.weight_decay == 5e-4
+    assert judged.comparison.ours.setting.get("optimizer.weight_decay") == 5e-4
+    assert judged.comparison.other.setting.get("optimizer.weight_decay") == 5e-4
     assert judged.comparison.other.name == "sgd"
 
 
@@ -378,7 +378,7 @@ def test_variants_do_not_pass_for_the_method():
 
 def test_the_whole_paper_compares_each_pair_once():
     analysis = analyse(Evidence(simulate(whole_paper(), trials=3), name="paper/all"))
-    keys = [(c.ours.key, c.other.key) for c in analysis.comparisons]
+    keys = [(c.ours.setting, c.other.setting) for c in analysis.comparisons]
     assert len(keys) == len(set(keys))
     tested = {c.claim.name: len(c.judged) for c in analysis.claims}
     assert tested["beats every other optimizer"] == 60

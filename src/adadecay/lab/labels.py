@@ -27,7 +27,7 @@ def short_names(spec: StudySpec) -> dict[str, str]:
 
 def optimizer_labels(
     spec: StudySpec, given: Sequence[tuple[OptimizerSpec, dict[str, Any]]]
-) -> list[str]:
+) -> list[tuple[str, str]]:
     """Name each optimizer, with those of its arguments that vary within the study.
 
     Args:
@@ -35,7 +35,8 @@ def optimizer_labels(
         given: optimizers, each with what the study says of it.
 
     Returns:
-        A label for each, in order.
+        For each, in order, its method (the study's label for it, or its short name)
+        and its label (the method with the arguments that vary).
     """
     short = short_names(spec)
 
@@ -53,7 +54,7 @@ def optimizer_labels(
             for key, value in arguments.items()
             if any(other.get(key) != value for other in same[base])
         }
-        labels.append(base + brackets(varied))
+        labels.append((base, base + brackets(varied)))
     return labels
 
 

@@ -50,13 +50,15 @@ class Trial:
         id: hash of ``definition``.
         definition: everything that its result depends on, as plain values.
         cell: dataset and network.
-        label: what the study calls its optimizer.
+        method: what the study calls its optimizer.
+        label: the same with the arguments that vary.
         number: which of the paired repetitions it is, from 0.
     """
 
     id: str
     definition: dict[str, Any]
     cell: Cell
+    method: str
     label: str
     number: int
 
@@ -122,15 +124,15 @@ def make_plan(spec: StudySpec) -> Plan:
         for number in range(condition.trials):
             definition = {**condition.common, "seed": seeds[number]}
             name = hashlib.sha256(_canonical(definition)).hexdigest()[:20]
-            trial = Trial(name, definition, condition.cell, labels[place], number)
+            trial = Trial(name, definition, condition.cell, *labels[place], number)
             trials.append((number, trial))
     trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
     return Plan(spec, tuple(trial for _, trial in trials))
 
 
-def _refuse_twins(conditions: list["Condition"], labels: list[str]) -> None:
+def _refuse_twins(conditions: list["Condition"], labels: list[tuple[str, str]]) -> None:
     seen: set[tuple[str, str]] = set()
-    for condition, label in zip(conditions, labels, strict=True):
+    for condition, (_, label) in zip(conditions, labels, strict=True):
         key = (condition.cell.name, label)
         if key in seen:
             raise ValueError(

@@ -60,6 +60,8 @@ def setting_columns(trial: Trial) -> dict[str, Any]:
         "seed": d["seed"],
         "epochs": d["epochs"],
         "score_name": d["score"].removeprefix("test_"),
+        "method": trial.method,
+        "setting": json.dumps({k: d[k] for k in d if k != "seed"}, sort_keys=True),
     }
 
 
@@ -71,9 +73,7 @@ def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
 def _schema() -> dict[str, Any]:
     import polars as pl
 
-    columns = settings_schema()
-    name = columns.pop("score_name")
-    return {**columns, "status": pl.String, "score_name": name}
+    return settings_schema() | {"status": pl.String}
 
 
 def settings_schema() -> dict[str, Any]:
@@ -98,6 +98,8 @@ def settings_schema() -> dict[str, Any]:
         "seed": whole,
         "epochs": whole,
         "score_name": text,
+        "method": text,
+        "setting": text,
     }
 
 

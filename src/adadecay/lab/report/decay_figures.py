@@ -14,6 +14,7 @@ from adadecay.lab.report.figure import Figure, scales, sized
 from adadecay.lab.report.palette import Look
 from adadecay.lab.report.series import scored
 from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.selection import DECAY
 
 __all__ = ["decay_rows", "decays"]
 
@@ -28,11 +29,12 @@ def decay_rows(analysis: Analysis) -> pl.DataFrame:
     rows = []
     for arm in analysis.arms:
         theta = 1.0 if arm.name == "sgd" else known.get((arm.where, arm.optimizer))
-        if theta is None or arm.weight_decay is None or not arm.scores.size:
+        decay = arm.setting.get(DECAY)
+        if theta is None or decay is None or not arm.scores.size:
             continue
-        names = {"where": arm.where, "optimizer": arm.base, "label": arm.optimizer}
-        decay = {"decay": float(f"{arm.weight_decay * theta:.4g}")}
-        rows.append(names | decay | scored(arm, analysis.trim))
+        names = {"where": arm.where, "optimizer": arm.method, "label": arm.optimizer}
+        had = {"decay": float(f"{decay * theta:.4g}")}
+        rows.append(names | had | scored(arm, analysis.trim))
     found = pl.DataFrame(rows)
     if found.is_empty():
         return found

@@ -17,6 +17,7 @@ from adadecay.lab.report.latex import tex_tables
 from adadecay.lab.report.tables import printed_for
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.intervals import trimmed_t
+from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT
 
 __all__ = ["IMAGES", "write_csv", "write_images", "write_tex"]
 
@@ -59,10 +60,10 @@ def _settings(analysis: Analysis) -> pl.DataFrame:
             {
                 "cell": arm.place,
                 "optimizer": arm.optimizer,
-                "weight_decay": arm.weight_decay,
-                "alpha": arm.alpha,
-                "dropout": arm.dropout,
-                "schedule": arm.schedule,
+                "weight_decay": arm.setting.get(DECAY),
+                "alpha": arm.setting.get(ALPHA),
+                "dropout": arm.setting.get(DROPOUT),
+                "schedule": arm.setting.get("schedule"),
                 "epochs": arm.epochs,
                 "trials": int(arm.scores.size),
                 "average": arm.average(trim=analysis.trim),
@@ -85,7 +86,7 @@ def _comparisons(analysis: Analysis) -> pl.DataFrame:
                 "cell": c.ours.place,
                 "ours": c.ours.optimizer,
                 "other": c.other.optimizer,
-                "weight_decay": c.ours.weight_decay,
+                "weight_decay": c.ours.setting.get(DECAY),
                 "pairs": c.pairs,
                 "difference": c.difference,
                 "low": c.interval.low if c.interval else None,
@@ -101,7 +102,7 @@ def _comparisons(analysis: Analysis) -> pl.DataFrame:
                 "correlation": c.correlation,
                 "smallest": c.smallest,
                 "published": each.published,
-                "effect": str(c.effect),
+                "effect": None if each.chosen_on_scores else str(c.effect),
                 "verdict": str(each.verdict) if each.verdict else None,
                 "remarks": "; ".join([*each.shortened, *c.notes]),
             }

@@ -22,9 +22,8 @@ from adadecay.lab.report.drawing import make_figures, styles_of
 from adadecay.lab.report.figure import Figure
 from adadecay.lab.report.palette import DARK
 from adadecay.lab.report.remarks import counts, remarks
-from adadecay.lab.stats.analysis import Analysis, ClaimResult
+from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
 from adadecay.lab.stats.claims import CLAIM_RULES
-from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.verdicts import EFFECT_RULES, RULES, Verdict
 
 __all__ = ["render"]
@@ -41,6 +40,7 @@ ICONS: Final = {
     "no evidence": "?",
     "not comparable": "≠",
     "not tested": "·",
+    "chosen on the scores shown": "·",
 }
 SECTIONS: Final = (
     ("curve", "curves", "Over the epochs"),
@@ -158,13 +158,15 @@ def _claim_card(result: ClaimResult, numbers: wording.Numbers) -> Card:
 
 
 def _effect_cards(analysis: Analysis, numbers: wording.Numbers) -> list[Card]:
-    shown = analysis.comparisons[:MOST_CARDS]
-    return [_effect_card(comparison, numbers) for comparison in shown]
+    return [_effect_card(each, numbers) for each in analysis.judged[:MOST_CARDS]]
 
 
-def _effect_card(comparison: Comparison, numbers: wording.Numbers) -> Card:
-    when = dict(EFFECT_RULES)[comparison.effect]
+def _effect_card(judged: Judged, numbers: wording.Numbers) -> Card:
+    comparison = judged.comparison
     title = f"{wording.versus(comparison)}, {comparison.ours.where}"
+    if judged.chosen_on_scores:
+        return Card(title, judged.words, wording.chosen_words(comparison, numbers))
+    when = dict(EFFECT_RULES)[comparison.effect]
     words = wording.effect_words(comparison, numbers)
     rule = f"“{comparison.effect}” means: {when}, in the Holm-adjusted 95 % interval."
     return Card(title, str(comparison.effect), words, rule)

@@ -59,6 +59,7 @@ VERDICT_COLOURS: Final = {
     "no evidence": "#7f7f7f",
     "not comparable": "#5b6472",
     "not tested": "#5b6472",
+    "chosen on the scores shown": "#5b6472",
 }
 
 

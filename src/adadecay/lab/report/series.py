@@ -12,12 +12,12 @@ import polars as pl
 from scipy import stats
 
 from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
-from adadecay.lab.stats.across import performance_profile
+from adadecay.lab.stats.aggregate import performance_profile
 from adadecay.lab.stats.analysis import Analysis, Judged
 from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
-from adadecay.lab.stats.selection import is_plain
+from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, is_plain
 
 __all__ = [
     "curves",
@@ -32,7 +32,12 @@ __all__ = [
 
 MOST_LAYERS: Final = 16
 MOST_POINTS: Final = 101
-SWEEPS: Final = ("weight_decay", "alpha", "dropout", "schedule")
+SWEEPS: Final = {
+    "weight_decay": DECAY,
+    "alpha": ALPHA,
+    "dropout": DROPOUT,
+    "schedule": "schedule",
+}
 
 
 def _round(value: float | None, digits: int = 5) -> float | None:
@@ -91,9 +96,10 @@ def _curve(rows: pl.DataFrame, trim: float) -> pl.DataFrame:
 
 def settings_text(ours: Arm, other: Arm) -> str:
     """Return in words which λ two arms share, if they do."""
-    if ours.weight_decay is None or ours.weight_decay != other.weight_decay:
+    decay = ours.setting.get(DECAY)
+    if decay is None or decay != other.setting.get(DECAY):
         return ""
-    return f"λ = {ours.weight_decay:g}"
+    return f"λ = {decay:g}"
 
 
 def full_name(comparison: Comparison) -> str:
@@ -105,7 +111,7 @@ def full_name(comparison: Comparison) -> str:
 def _row_name(each: Judged, *, several: bool) -> str:
     comparison = each.comparison
     ours, other = comparison.ours, comparison.other
-    if ours.base == other.base:
+    if ours.method == other.method:
         return full_name(comparison)
     at = settings_text(ours, other)
     return f"{ours.where}, {at}" if several and at else ours.where
@@ -121,7 +127,7 @@ def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
 
 
 def _opponents(ours: Arm, other: Arm) -> str:
-    first, second = ours.base, other.base
+    first, second = ours.method, other.method
     return f"{first} − {second}" if first != second else f"{first}, varied"
 
 
@@ -145,7 +151,7 @@ def difference_rows(members: Sequence[Judged]) -> pl.DataFrame:
                 "high": _round(interval.high if interval else None),
                 "published": each.published,
                 "pairs": comparison.pairs,
-                "verdict": str(each.verdict or comparison.effect),
+                "verdict": each.words,
             }
         )
     schema: dict[str, Any] = {
@@ -180,7 +186,7 @@ def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
     for (where, optimizer), arms in _sweep_groups(analysis, name).items():
         for arm in arms:
             names = {"where": where, "optimizer": optimizer}
-            value = {"value": getattr(arm, name)}
+            value = {"value": arm.setting.get(SWEEPS[name])}
             rows.append(names | value | scored(arm, analysis.trim))
     return pl.DataFrame(rows)
 
@@ -193,12 +199,12 @@ def _sweep_groups(analysis: Analysis, name: str) -> dict[tuple[str, str], list[A
     others = [each for each in SWEEPS if each != name]
     rows: dict[tuple[Any, ...], dict[Any, Arm]] = {}
     for arm in analysis.arms:
-        value = getattr(arm, name)
+        value = arm.setting.get(SWEEPS[name])
         if value is None or arm.average() is None or not is_plain(arm):
             continue
         cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
-        at = tuple(getattr(arm, each) for each in others)
-        row = rows.setdefault((spell_cell(cell), arm.base, at), {})
+        at = tuple(arm.setting.get(SWEEPS[each]) for each in others)
+        row = rows.setdefault((spell_cell(cell), arm.method, at), {})
         row.setdefault(value, arm)
     found: dict[tuple[str, str], list[Arm]] = {}
     for (where, optimizer, _), row in rows.items():

@@ -13,7 +13,7 @@ from adadecay.lab.report.wording import DASH, Numbers, p_text
 from adadecay.lab.stats.analysis import Analysis, Judged
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import standard
+from adadecay.lab.stats.selection import ALPHA, standard
 
 __all__ = ["Cell", "Column", "Matrix", "Table", "arm_table", "comparison_table"]
 
@@ -108,7 +108,7 @@ def _comparison_row(each: Judged, numbers: Numbers) -> tuple[Cell, ...]:
     c = each.comparison
     share = DASH if c.improvement is None else f"{c.improvement:.0%}"
     seeds = DASH if c.correlation is None else f"{c.correlation:.2f}".replace("-", "−")
-    verdict = str(each.verdict or c.effect)
+    verdict = each.words
     printed = DASH if each.published is None else f"{each.published:+.2f}"
     return (
         _text(c.ours.where),
@@ -147,7 +147,7 @@ def printed_for(analysis: Analysis, arm: Arm) -> paper.Published | None:
     """Return the paper's cell for an arm that has the paper's settings."""
     if not analysis.evidence.of_the_paper:
         return None
-    alpha = paper.DEFAULT_ALPHA if arm.alpha is None else arm.alpha
+    alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
     name = paper.canonical(arm.name)
     if standard([arm], name, alpha=alpha) is None:
         return None

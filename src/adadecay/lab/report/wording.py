@@ -114,6 +114,18 @@ def effect_words(comparison: Comparison, numbers: Numbers) -> str:
     )
 
 
+def chosen_words(comparison: Comparison, numbers: Numbers) -> str:
+    """Return what can be said of two settings that were chosen on their scores."""
+    return (
+        f"{comparison.ours.optimizer} and {comparison.other.optimizer} have no setting "
+        "in common, so each is shown at the setting with the best score: "
+        f"{numbers.gap(comparison.difference)}{numbers.unit} over "
+        f"{plural(comparison.pairs, 'pair')}. A choice on the scores shown favours "
+        "whoever tried more settings: there is no verdict. With holdout = 0.1 the "
+        "choice is made on held-out data."
+    )
+
+
 def _counted(verdicts: list[Verdict]) -> str:
     counts = Counter(verdicts)
     order = [verdict for verdict in Verdict if counts[verdict]]
@@ -204,13 +216,18 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
     if analysis.evidence.of_the_paper and tested:
         counts = _counted([each.verdict for each in tested])
         return f"Of {plural(len(tested), 'claim')} tested: {counts}."
-    effects = Counter(each.effect for each in analysis.comparisons)
-    if not effects:
+    judged = [each for each in analysis.judged if not each.chosen_on_scores]
+    if not analysis.judged:
         return "Nothing is compared: the study has no baseline, or only that."
-    if len(analysis.comparisons) == 1:
-        return _short(analysis.comparisons[0], numbers)
+    if not judged:
+        return "Nothing is judged: settings were chosen on the scores shown."
+    if len(analysis.judged) == 1:
+        return _short(judged[0].comparison, numbers)
+    effects = Counter(each.comparison.effect for each in judged)
     parts = [f"{effect} in {effects[effect]}" for effect in Effect if effects[effect]]
+    if len(judged) < len(analysis.judged):
+        parts.append(f"no verdict in {len(analysis.judged) - len(judged)}")
     return (
-        f"Against {analysis.baseline}, of {len(analysis.comparisons)} comparisons: "
+        f"Against {analysis.baseline}, of {len(analysis.judged)} comparisons: "
         f"{', '.join(parts)}."
     )

@@ -6,7 +6,7 @@
 ``comparisons``   two arms → a :class:`Comparison`; a family of them, Holm-adjusted
 ``verdicts``      the rule that was fixed before any result
 ``claims``        the paper's claims, by name, each with its verdict
-``across``        many cells → interquartile mean, performance profile
+``aggregate``     many cells → one standing for each optimizer, performance profile
 ``evidence``      what a study hands over; ``kept``: the same as a small folder
 ``analysis``      a study's tables → everything above, once, for the report
 """

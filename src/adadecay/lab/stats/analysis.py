@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from adadecay.lab import paper
-from adadecay.lab.stats.across import Standing, standings
+from adadecay.lab.stats.aggregate import Standing, standings
 from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
 from adadecay.lab.stats.comparisons import Comparison, compare_family
 from adadecay.lab.stats.evidence import Evidence
@@ -19,7 +19,7 @@ from adadecay.lab.stats.intervals import LEVEL, TRIM
 from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
 from adadecay.lab.stats.selection import (
     Pair,
-    baseline_of,
+    baselines_around,
     choose,
     default_baseline,
     own_pairs,
@@ -30,6 +30,7 @@ from adadecay.lab.stats.verdicts import Verdict, judge_equivalence, judge_publis
 
 __all__ = ["Analysis", "ClaimResult", "Judged", "ThetaAverage", "analyse"]
 
+CHOSEN: Final = "chosen on the scores shown"
 THETA_CLAIM: Final = Claim(
     "θ averages 1",
     "The decay rates θ of a layer average 1",
@@ -49,6 +50,14 @@ class Judged:
     published: float | None
     verdict: Verdict | None
     shortened: tuple[str, ...] = ()
+    chosen_on_scores: bool = False
+
+    @property
+    def words(self) -> str:
+        """The verdict against the paper, or the effect by itself, or why neither."""
+        if self.chosen_on_scores:
+            return CHOSEN
+        return str(self.verdict or self.comparison.effect)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,22 +112,10 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
     selected = _select(evidence, arms)
     best = choose(arms, evidence.chosen) if evidence.chosen else arms
     family = _family(evidence, best, baseline, selected)
-    compared = dict(
-        zip(
-            family,
-            compare_family(
-                [(pair.ours, pair.other) for pair in family.values()],
-                [pair.held_against for pair in family.values()],
-                trim=trim,
-            ),
-            strict=True,
-        )
-    )
-    thetas = theta_averages(evidence.rates, trials)
+    compared = _compare(family, trim)
+    thetas = theta_averages(evidence.rates, arms)
     claims = _judge_claims(evidence, selected, compared, thetas)
-    judged = [
-        _judge(evidence, compared[key], pair.published) for key, pair in family.items()
-    ]
+    judged = [_judge(evidence, compared[key], pair) for key, pair in family.items()]
     return Analysis(
         evidence,
         trials,
@@ -163,7 +160,7 @@ def _family(
     pairs = [pair for pairs in selected.values() for pair in pairs]
     if not pairs or not evidence.base.startswith("paper/"):
         covered = {frozenset(_key(pair)) for pair in pairs}
-        own = own_pairs(arms, baseline)
+        own = own_pairs(arms, baseline, evidence.chosen)
         pairs += [pair for pair in own if frozenset(_key(pair)) not in covered]
     family: dict[Key, Pair] = {}
     for pair in pairs:
@@ -171,6 +168,29 @@ def _family(
         if known is None or known.held_against is None:
             family[_key(pair)] = pair
     return family
+
+
+def _compare(family: Mapping[Key, Pair], trim: float) -> dict[Key, Comparison]:
+    """Compare all pairs; those that were chosen on the scores shown get no test."""
+    tested = {key: pair for key, pair in family.items() if not pair.chosen_on_scores}
+    found = compare_family(
+        [(pair.ours, pair.other) for pair in tested.values()],
+        [pair.held_against for pair in tested.values()],
+        trim=trim,
+    )
+    compared = dict(zip(tested, found, strict=True))
+    for key, pair in family.items():
+        if pair.chosen_on_scores:
+            (shown,) = compare_family([(pair.ours, pair.other)], trim=trim)
+            compared[key] = Comparison(
+                pair.ours,
+                pair.other,
+                shown.pairs,
+                shown.paired,
+                shown.difference,
+                notes=(CHOSEN, *shown.notes),
+            )
+    return compared
 
 
 def _shortened(evidence: Evidence, comparison: Comparison) -> tuple[str, ...]:
@@ -186,9 +206,10 @@ def _held_out(evidence: Evidence) -> tuple[str, ...]:
     return (f"{evidence.held_out:.0%} of the training set held out",)
 
 
-def _judge(
-    evidence: Evidence, comparison: Comparison, published: float | None
-) -> Judged:
+def _judge(evidence: Evidence, comparison: Comparison, pair: Pair) -> Judged:
+    published = pair.published
+    if pair.chosen_on_scores:
+        return Judged(comparison, published, None, chosen_on_scores=True)
     if not evidence.of_the_paper or not published:  # 0 has no direction to confirm
         return Judged(comparison, published, None)
     shortened = _shortened(evidence, comparison) + _held_out(evidence)
@@ -253,12 +274,12 @@ def _judge_theta(thetas: list[ThetaAverage]) -> ClaimResult:
 
 
 def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
+    """Return the standings over the cells in which the baseline has one setting."""
     if baseline is None:
         return []
-    baselines = {
-        arm.key: other
-        for arm in arms
-        if (other := baseline_of(arm, arms, baseline)) is not None
-    }
-    cells = {other.key for other in baselines.values()}
-    return standings(arms, baselines) if len(cells) > 1 else []
+    references = {}
+    for arm in arms:
+        others = baselines_around(arm, arms, baseline)
+        if len(others) == 1:
+            references[arm.place] = others[0]
+    return standings(arms, references) if len(references) > 1 else []

@@ -12,7 +12,14 @@ from typing import Final
 
 from adadecay.lab import paper
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import Pair, choose, is_plain, standard
+from adadecay.lab.stats.selection import (
+    DECAY,
+    DROPOUT,
+    Pair,
+    choose,
+    is_plain,
+    standard,
+)
 from adadecay.lab.stats.verdicts import Verdict
 
 __all__ = [
@@ -71,7 +78,7 @@ def cells_of_the_paper(arms: Sequence[Arm]) -> dict[tuple[str, str], list[Arm]]:
         for network in networks
     }
     for arm in arms:
-        cell = paper.canonical(arm.dataset), paper.canonical(arm.network)
+        cell = paper.canonical(arm.cell[0]), paper.canonical(arm.cell[1])
         if cell in found:
             found[cell].append(arm)
     return {cell: inside for cell, inside in found.items() if inside}
@@ -98,14 +105,14 @@ def _against(*others: str) -> Select:
     return select
 
 
-def _values(arms: Sequence[Arm], name: str) -> list[float]:
-    return sorted({getattr(arm, name) for arm in arms} - {None})
+def _values(arms: Sequence[Arm], path: str) -> list[float]:
+    return sorted({arm.setting.get(path) for arm in arms} - {None})
 
 
 def _at_every_decay(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
     for cell, inside in cells_of_the_paper(arms).items():
-        values = _values([arm for arm in inside if arm.name == "sgd"], "weight_decay")
+        values = _values([arm for arm in inside if arm.name == "sgd"], DECAY)
         for value in values if len(values) > 1 else []:
             ours = standard(inside, "adadecay", weight_decay=value)
             other = standard(inside, "sgd", weight_decay=value)
@@ -118,7 +125,7 @@ def _at_every_decay(arms: Sequence[Arm]) -> list[Pair]:
 def _at_every_dropout(arms: Sequence[Arm]) -> list[Pair]:
     pairs = []
     for cell, inside in cells_of_the_paper(arms).items():
-        values = sorted({arm.dropout or 0.0 for arm in inside})
+        values = sorted({arm.setting.get(DROPOUT, 0.0) for arm in inside})
         for value in values if len(values) > 1 else []:
             ours = standard(inside, "adadecay", dropout=value)
             other = standard(inside, "sgd", dropout=value)
@@ -177,7 +184,7 @@ def _tuned(arms: Sequence[Arm]) -> list[Pair]:
         for name in ("adadecay", "sgd"):
             tried = [
                 arm
-                for value in _values(inside, "weight_decay")
+                for value in _values(inside, DECAY)
                 if (arm := standard(inside, name, weight_decay=value)) is not None
                 and arm.validation is not None
             ]

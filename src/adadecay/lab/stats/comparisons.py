@@ -32,7 +32,7 @@ from adadecay.lab.stats.significance import (
 )
 from adadecay.lab.stats.verdicts import Effect, judge_effect
 
-__all__ = ["Comparison", "compare_family"]
+__all__ = ["Comparison", "common_scores", "compare_family"]
 
 Floats = NDArray[np.float64]
 
@@ -127,12 +127,12 @@ def _with_interval(
 ) -> Comparison:
     smallest = None
     if interval is not None and comparison.paired:
-        values, _ = _common(comparison.ours, comparison.other)
+        values, _ = common_scores(comparison.ours, comparison.other)
         smallest = smallest_difference(values, level=interval.level, trim=trim)
     return replace(comparison, interval=interval, smallest=smallest)
 
 
-def _common(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
+def common_scores(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
     """Return the oriented differences of the trials with the same number and seed."""
     places = {number: i for i, number in enumerate(other.numbers)}
     shared = [
@@ -147,10 +147,10 @@ def _common(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
 def _compare(
     ours: Arm, other: Arm, trim: float, level: float
 ) -> tuple[Comparison, Maker, Tester]:
-    values, (first, second) = _common(ours, other)
+    values, (first, second) = common_scores(ours, other)
     if values.size < 2 and min(ours.scores.size, other.scores.size) >= 2:
         return _compare_unpaired(ours, other, trim, level)
-    seed = zlib.crc32(f"{ours.key}#{other.key}".encode())
+    seed = zlib.crc32(values.tobytes())  # of the sample: no label changes a result
     at = paired_intervals(values, trim=trim, seed=seed)
     estimate = trimmed_mean(values, trim=trim)
     difference = float(values.mean()) if values.size else None

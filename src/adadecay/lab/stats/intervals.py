@@ -57,7 +57,7 @@ class TrimmedMean:
 
     mean: float
     error: float
-    freedom: int
+    freedom: float
 
     def p_value(self, null: float = 0.0) -> float:
         """Return the two-sided p-value of a mean of ``null``."""

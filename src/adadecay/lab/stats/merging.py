@@ -58,10 +58,12 @@ def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     """Give the rows of planned trials the plan's labels, for each label of a trial."""
     settings = _settings(plan)
     planned = pl.col("trial").is_in(settings["trial"].to_list())
-    bare = results.filter(planned).drop(set(settings.columns) - {"trial"})
+    bare = results.filter(planned).drop(set(settings.columns) - {"trial"}, strict=False)
     bare = bare.unique(["trial", "epoch"], maintain_order=True)
-    named = bare.join(settings, on="trial").select(results.columns)
-    return pl.concat([named, results.filter(~planned)], how="vertical_relaxed")
+    named = bare.join(settings, on="trial")
+    columns = dict.fromkeys((*results.columns, *settings.columns))
+    both = pl.concat([named, results.filter(~planned)], how="diagonal_relaxed")
+    return both.select(*columns)
 
 
 def _superseded(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adadecay.lab import paper
+from adadecay.lab.settings import Setting, setting_of_row
 from adadecay.lab.stats.intervals import TRIM
 
 __all__ = [
@@ -32,6 +33,8 @@ SETTINGS: Final = (
     "network",
     "optimizer",
     "optimizer_name",
+    "method",
+    "setting",
     "arguments",
     "weight_decay",
     "alpha",
@@ -48,6 +51,7 @@ _KINDS: Final[dict[str, type[pl.DataType]]] = {
     "status": pl.String,
     "validation_score": pl.Float64,
 }
+SUPERSEDED: Final = "superseded"
 
 
 def last_epochs(epochs: int) -> int:
@@ -92,7 +96,7 @@ def trial_scores(
         with a row), ``score`` (mean of the last 10 % of epochs; null unless done),
         ``best`` (best single epoch) and ``validation`` (as score, on held-out data).
     """
-    table = complete(results)
+    table = complete(results).filter(pl.col("status").ne_missing(SUPERSEDED))
     tail = pl.col("epoch") >= pl.col("epochs") - _tail_length()
     best = pl.col("score").max() if larger_is_better else pl.col("score").min()
     # A trial that two labels or cells of a study share is in the table twice.
@@ -134,56 +138,50 @@ def spell_cell(place: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """The trials of one setting: who, where, and what they scored.
+    """The trials of one setting, and what they scored.
 
-    ``place`` is the lab's name of the cell, with what varies in its network.
-    ``scores`` and ``numbers`` hold finished trials only; ``counts`` has all, by status.
+    ``scores``, ``numbers`` and ``trials`` hold finished trials only; ``counts`` has
+    all, by status.
     """
 
-    place: str
-    dataset: str
-    network: str
-    optimizer: str
-    name: str
-    arguments: str
-    weight_decay: float | None
-    alpha: float | None
-    dropout: float | None
-    schedule: str | None
-    width: float | None
-    epochs: int
+    setting: Setting
     scores: NDArray[np.float64]
     numbers: tuple[tuple[int, int | None], ...]
+    trials: tuple[str, ...]
     bests: NDArray[np.float64]
     validation: float | None
     counts: dict[str, int] = field(default_factory=dict)
     larger_is_better: bool = True
 
     @property
+    def place(self) -> str:
+        """The lab's name of the cell."""
+        return self.setting.cell
+
+    @property
     def cell(self) -> tuple[str, str]:
         """The dataset and the network."""
-        return self.dataset, self.network
+        return self.setting.dataset, self.setting.network
 
     @property
-    def key(self) -> str:
-        """A text that names this arm and no other."""
-        parts = (
-            self.place,
-            self.optimizer,
-            self.arguments,
-            self.weight_decay,
-            self.alpha,
-            self.dropout,
-            self.schedule,
-            self.width,
-            self.epochs,
-        )
-        return "|".join(str(part) for part in parts)
+    def optimizer(self) -> str:
+        """The label of the optimizer."""
+        return self.setting.label
 
     @property
-    def base(self) -> str:
-        """The optimizer's label without the point of its grid."""
-        return self.optimizer.partition("(")[0]
+    def name(self) -> str:
+        """The registered name of the optimizer."""
+        return self.setting.optimizer
+
+    @property
+    def method(self) -> str:
+        """What the study calls the optimizer, whatever its arguments."""
+        return self.setting.method
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs were planned."""
+        return self.setting.epochs
 
     @property
     def where(self) -> str:
@@ -213,22 +211,11 @@ def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
     done = rows.filter(pl.col("score").is_not_null()).sort("number")
     held = done.get_column("validation").drop_nulls()
     counts = dict(rows.get_column("status").fill_null("running").value_counts().rows())
-    label = values["optimizer"] or values["optimizer_name"] or "?"
     return Arm(
-        place=values["cell"] or "",
-        dataset=values["dataset"] or "",
-        network=values["network"] or "",
-        optimizer=label,
-        name=values["optimizer_name"] or label,
-        arguments=values["arguments"] or "{}",
-        weight_decay=values["weight_decay"],
-        alpha=values["alpha"],
-        dropout=values["dropout"],
-        schedule=values["schedule"],
-        width=values["width"],
-        epochs=values["epochs"] or 0,
+        setting=setting_of_row(values),
         scores=done.get_column("score").to_numpy().astype(np.float64),
         numbers=tuple(done.select("number", "seed").rows()),
+        trials=tuple(done.get_column("trial")),
         bests=done.get_column("best").to_numpy().astype(np.float64),
         validation=float(stats.trim_mean(held.to_numpy(), TRIM)) if len(held) else None,
         counts=counts,

@@ -3,7 +3,6 @@
 In: arms. Out: the one that was asked for, or pairs of arms that differ in one thing.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,12 @@ from adadecay.lab import paper
 from adadecay.lab.stats.scores import Arm
 
 __all__ = [
+    "ALPHA",
+    "DECAY",
+    "DROPOUT",
     "Pair",
-    "baseline_of",
+    "baselines_around",
+    "best_of",
     "choose",
     "default_baseline",
     "is_plain",
@@ -23,6 +26,9 @@ __all__ = [
 ]
 
 _VARIANTS = ("decoupled", "unit_mean", "nesterov")
+_WITHOUT_ALPHA = ("sgd", "rmsprop", "adam")
+DECAY, ALPHA = "optimizer.weight_decay", "optimizer.alpha"
+DROPOUT = "network.dropout"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +36,15 @@ class Pair:
     """Ours, the other, and the difference that the paper prints, if it does.
 
     ``reference`` is the difference that a claim is held against where the paper prints
-    none for these two.
+    none for these two. ``chosen_on_scores`` marks two that are each the best of several
+    on the very scores that are compared: their difference has no verdict.
     """
 
     ours: Arm
     other: Arm
     published: float | None = None
     reference: float | None = None
+    chosen_on_scores: bool = False
 
     @property
     def held_against(self) -> float | None:
@@ -46,12 +54,9 @@ class Pair:
 
 def is_plain(arm: Arm) -> bool:
     """Return whether an arm is the method itself, not a variant of it."""
-    given = json.loads(arm.arguments)
-    flat = dict(given)
-    for value in given.values():
-        flat |= value if isinstance(value, dict) else {}
-    pooled = flat.get("pooling", "tensor") != "tensor"
-    return not pooled and not any(flat.get(name) for name in _VARIANTS)
+    given = {path.rpartition(".")[2]: value for path, value in arm.setting.values}
+    pooled = given.get("pooling", "tensor") != "tensor"
+    return not pooled and not any(given.get(name) for name in _VARIANTS)
 
 
 def _near(value: float | None, wanted: float) -> bool:
@@ -82,10 +87,10 @@ def standard(
         if (
             paper.canonical(arm.name) == optimizer
             and is_plain(arm)
-            and _near(arm.weight_decay, weight_decay)
-            and _near(arm.dropout, dropout)
-            and arm.schedule in (None, schedule or own)
-            and (optimizer in ("sgd", "rmsprop", "adam") or _near(arm.alpha, alpha))
+            and _near(arm.setting.get(DECAY), weight_decay)
+            and _near(arm.setting.get(DROPOUT), dropout)
+            and arm.setting.get("schedule") in (None, schedule or own)
+            and (optimizer in _WITHOUT_ALPHA or _near(arm.setting.get(ALPHA), alpha))
         ):
             return arm
     return None
@@ -96,85 +101,118 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
     reasons = []
     if arm.epochs < paper.EPOCHS:
         reasons.append(f"{arm.epochs} epochs instead of {paper.EPOCHS}")
-    if arm.width is not None and arm.width < 1:
-        reasons.append(f"{arm.width:g} of the width")
+    width = arm.setting.get("network.width", 1)
+    if width < 1:
+        reasons.append(f"{width:g} of the width")
     return tuple(reasons)
 
 
-def _context(arm: Arm) -> tuple[object, ...]:
+def _context(arm: Arm) -> tuple[str, int]:
     return arm.place, arm.epochs
 
 
-def _baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
-    """Return the baseline's arms in a cell: by label, else by name, else by grid."""
+def baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
+    """Return the baseline's arms in a cell: by label, by method, or by name."""
     around = [other for other in arms if _context(other) == _context(arm)]
     return (
         [other for other in around if other.optimizer == baseline]
+        or [other for other in around if other.method == baseline]
         or [other for other in around if other.name == baseline]
-        or [other for other in around if other.base == baseline]
     )
 
 
-def baseline_of(arm: Arm, arms: Sequence[Arm], baseline: str) -> Arm | None:
-    """Return the baseline's arm that differs least from this one, in the same cell.
+def own_pairs(
+    arms: Sequence[Arm], baseline: str | None, chosen: Sequence[str] = ()
+) -> list[Pair]:
+    """Return each method with the baseline, cell by cell.
 
-    The same weight decay comes first, then the same schedule, then as many of the other
-    arguments as can be: the learning rate, momentum, a user's own.
-    """
-    given = json.loads(arm.arguments)
-
-    def likeness(other: Arm) -> tuple[bool, bool, int]:
-        theirs = json.loads(other.arguments)
-        alike = sum(given[key] == theirs[key] for key in given.keys() & theirs.keys())
-        same_decay = other.weight_decay == arm.weight_decay
-        return same_decay, other.schedule == arm.schedule, alike
-
-    found = _baselines_around(arm, arms, baseline)
-    return max(found, key=likeness) if found else None
-
-
-def own_pairs(arms: Sequence[Arm], baseline: str | None) -> list[Pair]:
-    """Return each arm with its baseline's arm, leaving out the baseline's own.
+    Arms that differ from one of the baseline's in nothing but the optimizer are
+    compared with that. A method without such a partner is compared at its best setting
+    with the baseline at its best, both chosen on held-out data. Without held-out data
+    they are chosen on the scores shown, and the pair says so.
 
     Args:
         arms: all of a study's.
-        baseline: label or name of an optimizer; None means there is none.
+        baseline: label, method or name of an optimizer; None means there is none.
+        chosen: arguments that were chosen on held-out data for each method, in which
+            partners may differ.
     """
     if baseline is None:
         return []
-    pairs = []
+    groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
-        if any(arm is other for other in _baselines_around(arm, arms, baseline)):
-            continue
-        other = baseline_of(arm, arms, baseline)
-        if other is not None:
-            pairs.append(Pair(arm, other, _published(arm, other)))
-    return pairs
+        groups.setdefault((*_context(arm), arm.method), []).append(arm)
+    pairs: list[Pair] = []
+    for group in groups.values():
+        others = baselines_around(group[0], arms, baseline)
+        members = [arm for arm in group if all(arm is not other for other in others)]
+        if others and members:
+            partners = _partners(members, others, _paths(chosen))
+            pairs += partners or [_best_pair(members, others)]
+    places = {id(arm): place for place, arm in enumerate(arms)}
+    return sorted(pairs, key=lambda pair: places[id(pair.ours)])
+
+
+def _paths(arguments: Sequence[str]) -> list[str]:
+    return [*arguments, *(f"optimizer.{name}" for name in arguments)]
+
+
+def _partners(
+    members: Sequence[Arm], others: Sequence[Arm], ignoring: Sequence[str]
+) -> list[Pair]:
+    found = []
+    for arm in members:
+        for other in others:
+            if arm.setting.matches(other.setting, ignoring):
+                found.append(Pair(arm, other, _published(arm, other)))
+                break
+    return found
+
+
+def _best_pair(members: Sequence[Arm], others: Sequence[Arm]) -> Pair:
+    ours, other = best_of(members), best_of(others)
+    chosen = len(members) > 1 or len(others) > 1
+    held_out = all(arm.validation is not None for arm in (*members, *others))
+    return Pair(
+        ours,
+        other,
+        _published(ours, other),
+        chosen_on_scores=chosen and not held_out,
+    )
+
+
+def best_of(arms: Sequence[Arm]) -> Arm:
+    """Return the arm that held-out data prefer, or else the scores shown.
+
+    One that lost trials is no candidate beside one that lost fewer: what is left of it
+    are the lucky ones.
+    """
+    most = max(arm.scores.size for arm in arms)
+    whole = [arm for arm in arms if arm.scores.size == most]
+    sign = 1 if arms[0].larger_is_better else -1
+    held_out = all(arm.validation is not None for arm in whole)
+
+    def worth(arm: Arm) -> float:
+        value = arm.validation if held_out else arm.average()
+        return sign * value if value is not None else -math.inf
+
+    return max(whole, key=worth)
 
 
 def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
-    """Return, for each optimizer in each cell, the arm that held-out data prefer.
+    """Return, for each method in each cell, the arm that held-out data prefer.
 
-    Arms to choose from differ only in the ``chosen`` arguments. One that lost trials is
-    no candidate beside one that lost fewer: what is left of it are the lucky ones.
-    Without scores on held-out data nothing can be chosen, and all stay.
+    Arms to choose from differ only in the ``chosen`` arguments. Without scores on
+    held-out data nothing can be chosen, and all stay.
     """
     groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
-        given = json.loads(arm.arguments)
-        fixed = {key: value for key, value in given.items() if key not in chosen}
-        label = arm.base, json.dumps(fixed, sort_keys=True)
-        groups.setdefault((*_context(arm), *label), []).append(arm)
+        fixed = arm.setting.without(*_paths(chosen))
+        groups.setdefault((*_context(arm), arm.method, fixed), []).append(arm)
     found = []
     for group in groups.values():
-        held = [(arm.validation, arm) for arm in group if arm.validation is not None]
-        most = max((arm.scores.size for _, arm in held), default=0)
-        sign = 1 if group[0].larger_is_better else -1
-        if held:
-            whole = [pair for pair in held if pair[1].scores.size == most]
-            found.append(max(whole, key=lambda pair: sign * pair[0])[1])
-        else:
-            found.extend(group)
+        held = [arm for arm in group if arm.validation is not None]
+        found += [best_of(held)] if held else group
     return found
 
 
@@ -182,7 +220,7 @@ def _published(ours: Arm, other: Arm) -> float | None:
     """Return the printed difference where both arms are cells of the paper."""
     cells = []
     for arm in (ours, other):
-        alpha = paper.DEFAULT_ALPHA if arm.alpha is None else arm.alpha
+        alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
         name = paper.canonical(arm.name)
         if standard([arm], name, alpha=alpha) is None:
             return None

@@ -1,9 +1,10 @@
 """The average of θ: is it 1, as the paper says? And how much do the controls decay?
 
-In: the table of ``Study.rates()`` and the trials. Out: for each arm that recorded θ its
+In: the table of ``Study.rates()`` and the arms. Out: for each arm that recorded θ its
 mean over layers and epochs, with an interval over trials, and the mean weighted by w².
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from adadecay.lab.stats.intervals import LEVEL, Interval, trimmed_mean, trimmed_t
-from adadecay.lab.stats.scores import spell_cell
+from adadecay.lab.stats.scores import Arm
 
 __all__ = ["ThetaAverage", "theta_averages"]
 
@@ -47,42 +48,44 @@ class ThetaAverage:
 
 
 def theta_averages(
-    rates: pl.DataFrame | None, trials: pl.DataFrame
+    rates: pl.DataFrame | None, arms: Sequence[Arm]
 ) -> list[ThetaAverage]:
     """Return the mean of θ for each arm that recorded it, over its finished trials."""
-    if rates is None or rates.is_empty() or trials.is_empty():
+    if rates is None or rates.is_empty():
         return []
-    arm = ["cell", "optimizer", "optimizer_name", "alpha"]
-    done = trials.filter(pl.col("status") == "done")
-    who = done.select(pl.col("trial").cast(rates.schema["trial"]), *arm)
     # Averaged over epochs before anything else: a large study has millions of rows.
     known = [name for name in ("mean_theta", "power_theta") if name in rates.columns]
     finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
-    means_of = finite.group_by("trial", "layer").agg(
+    layers = finite.group_by("trial", "layer", maintain_order=True).agg(
         pl.col(known).cast(pl.Float64).mean()
     )
-    table = means_of.collect().join(who, on="trial", maintain_order="right")
+    table = layers.with_columns(pl.col("trial").cast(pl.String)).collect()
+    parts = {str(key): rows for (key,), rows in table.group_by("trial")}
     found = []
-    for key, rows in table.group_by(arm, maintain_order=True):
-        cell, optimizer, name, alpha = key
-        single = rows.group_by("layer").agg(pl.col("mean_theta").mean())["mean_theta"]
-        averaged = rows.group_by("trial", maintain_order=True).agg(pl.col(known).mean())
-        sample = averaged["mean_theta"].to_numpy()
-        found.append(
-            ThetaAverage(
-                spell_cell(str(cell)),
-                str(optimizer),
-                str(name),
-                None if alpha is None else float(str(alpha)),
-                int(sample.size),
-                _middle(sample),
-                sample,
-                float(single.to_numpy().min()),
-                float(single.to_numpy().max()),
-                _power(averaged),
-            )
-        )
+    for arm in arms:
+        inside = [parts[trial] for trial in arm.trials if trial in parts]
+        if inside:
+            found.append(_average(arm, pl.concat(inside)))
     return found
+
+
+def _average(arm: Arm, rows: pl.DataFrame) -> ThetaAverage:
+    known = [name for name in ("mean_theta", "power_theta") if name in rows.columns]
+    single = rows.group_by("layer").agg(pl.col("mean_theta").mean())["mean_theta"]
+    averaged = rows.group_by("trial", maintain_order=True).agg(pl.col(known).mean())
+    sample = averaged["mean_theta"].to_numpy()
+    return ThetaAverage(
+        arm.where,
+        arm.optimizer,
+        arm.name,
+        arm.setting.get("optimizer.alpha"),
+        int(sample.size),
+        _middle(sample),
+        sample,
+        float(single.to_numpy().min()),
+        float(single.to_numpy().max()),
+        _power(averaged),
+    )
 
 
 def _power(averaged: pl.DataFrame) -> float | None:

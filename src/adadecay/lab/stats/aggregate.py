@@ -1,0 +1,124 @@
+"""Across cells: how each optimizer stands to the baseline over all cells at once.
+
+In: arms of several cells, and one reference for each cell. Out: for each optimizer the
+mean over cells of its paired difference from the reference. Cells differ in scale, so
+differences are in units of the reference's spread from seed to seed; positive is
+better.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from adadecay.lab.stats.comparisons import common_scores
+from adadecay.lab.stats.intervals import LEVEL, Interval, TrimmedMean, trimmed_mean
+from adadecay.lab.stats.scores import Arm
+
+__all__ = ["Standing", "performance_profile", "standings"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """One optimizer over all its cells, in units of the reference's spread.
+
+    ``mean`` is the mean over cells of the trimmed paired difference; ``interval`` is
+    its 95 % t interval, which accounts for the trials of both sides, and is None for
+    the reference itself. ``values`` are distances of single trials from the
+    reference's average.
+    """
+
+    optimizer: str
+    cells: int
+    trials: int
+    mean: float
+    interval: Interval | None
+    values: Floats
+
+
+def performance_profile(values: Floats, thresholds: Floats) -> Floats:
+    """Return, for each threshold, the share of trials whose score is above it."""
+    ordered = np.sort(values)
+    above = ordered.size - np.searchsorted(ordered, thresholds, side="right")
+    return np.asarray(above / ordered.size, dtype=np.float64)
+
+
+def standings(arms: Sequence[Arm], references: Mapping[str, Arm]) -> list[Standing]:
+    """Return how each optimizer stands to the references over all cells.
+
+    Args:
+        arms: one for each optimizer and cell.
+        references: the arm that all others of a cell are measured from, by cell; cells
+            without one, or whose reference has no spread, are left out.
+    """
+    groups: dict[str, list[tuple[Arm, Arm, float]]] = {}
+    for arm in arms:
+        reference = references.get(arm.place)
+        if reference is None or reference.scores.size < 2 or not arm.scores.size:
+            continue
+        spread = float(np.std(reference.scores, ddof=1))
+        if spread > 0:
+            groups.setdefault(arm.optimizer, []).append((arm, reference, spread))
+    return [_standing(label, members) for label, members in groups.items()]
+
+
+def _standing(label: str, members: Sequence[tuple[Arm, Arm, float]]) -> Standing:
+    values = np.concatenate(
+        [
+            _sign(arm) * (arm.scores - (reference.average() or 0.0)) / spread
+            for arm, reference, spread in members
+        ]
+    )
+    if all(arm is reference for arm, reference, _ in members):
+        return Standing(label, len(members), int(values.size), 0.0, None, values)
+    parts = [_difference(arm, reference) for arm, reference, _ in members]
+    spreads = [spread for _, _, spread in members]
+    mean, interval = _combine(parts, spreads)
+    if mean is None:
+        mean = float(values.mean())
+    return Standing(label, len(members), int(values.size), mean, interval, values)
+
+
+def _sign(arm: Arm) -> float:
+    return 1.0 if arm.larger_is_better else -1.0
+
+
+def _difference(arm: Arm, reference: Arm) -> TrimmedMean | None:
+    """Return the difference in one cell: paired, or of two samples without pairs."""
+    paired, _ = common_scores(arm, reference)
+    if paired.size >= 2:
+        return trimmed_mean(paired)
+    ours, theirs = trimmed_mean(arm.scores), trimmed_mean(reference.scores)
+    if ours is None or theirs is None:
+        return None
+    mean = _sign(arm) * (ours.mean - theirs.mean)
+    return _sum_of([ours, theirs], [1.0, 1.0], mean)
+
+
+def _combine(
+    parts: Sequence[TrimmedMean | None], spreads: Sequence[float]
+) -> tuple[float | None, Interval | None]:
+    """Return the mean over cells of differences in units of their spreads."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None, None
+    weights = [1 / (len(known) * spread) for spread in spreads]
+    mean = sum(w * part.mean for w, part in zip(weights, known, strict=True))
+    total = _sum_of(known, weights, mean)
+    reach = float(stats.t.isf((1 - LEVEL) / 2, total.freedom)) * total.error
+    return mean, Interval(mean - reach, mean + reach, LEVEL, "t over cells")
+
+
+def _sum_of(
+    parts: Sequence[TrimmedMean], weights: Sequence[float], mean: float
+) -> TrimmedMean:
+    """Return the error of a weighted sum, with Welch and Satterthwaite's freedom."""
+    variances = [(w * part.error) ** 2 for w, part in zip(weights, parts, strict=True)]
+    shares = [v**2 / part.freedom for v, part in zip(variances, parts, strict=True)]
+    freedom = sum(variances) ** 2 / sum(shares) if sum(shares) else 1.0
+    return TrimmedMean(mean, math.sqrt(sum(variances)), freedom)

@@ -1,0 +1,103 @@
+"""Across cells: differences in units of the reference, intervals, profiles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from simulated_study import Setting, simulate
+
+from adadecay.lab.report.series import profiles
+from adadecay.lab.stats.aggregate import performance_profile, standings
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.scores import find_arms, trial_scores
+
+
+def two_cells(*, larger: bool = True, seed: int = 0, trials: int = 8):
+    """Arms of SGD and x in two cells of very different scale, and the references."""
+    cells = [Setting(dataset="a", level=10.0), Setting(dataset="b", level=1000.0)]
+    settings = [s for c in cells for s in (c, replace(c, optimizer="x"))]
+    results = simulate(settings, trials=trials, epochs=1, seed=seed)
+    found = find_arms(
+        trial_scores(results, larger_is_better=larger), larger_is_better=larger
+    )
+    arms = [
+        replace(arm, scores=arm.scores * (1 if arm.cell[0] == "a" else 50))
+        for arm in found
+    ]
+    return arms, {arm.place: arm for arm in arms if arm.optimizer == "sgd"}
+
+
+def test_a_profile_is_the_share_above_each_threshold():
+    values = np.random.default_rng(0).integers(0, 5, size=30).astype(float)
+    thresholds = np.array([-1.0, 0.0, 1.5, 2.0, 9.0])
+    expected = [np.mean(values > t) for t in thresholds]
+    assert performance_profile(values, thresholds) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("larger", [True, False])
+def test_standings_put_cells_of_any_scale_on_one(larger):
+    arms, references = two_cells(larger=larger)
+    found = {each.optimizer: each for each in standings(arms, references)}
+    assert found["sgd"].cells == 2
+    assert found["sgd"].trials == 16
+    assert (found["sgd"].mean, found["sgd"].interval) == (0.0, None)
+    expected = []
+    for arm in arms:
+        reference = references[arm.place]
+        if arm.optimizer == "x":
+            gap = stats.trim_mean(arm.scores - reference.scores, 0.1)
+            expected.append(gap / reference.scores.std(ddof=1))
+    sign = 1 if larger else -1
+    assert found["x"].mean == pytest.approx(sign * np.mean(expected))
+
+
+def test_without_common_seeds_both_sides_count():
+    arms, references = two_cells()
+    arms = [
+        replace(arm, numbers=tuple((n + 100, s) for n, s in arm.numbers))
+        if arm.optimizer == "x"
+        else arm
+        for arm in arms
+    ]
+    found = {each.optimizer: each for each in standings(arms, references)}["x"]
+    variance = freedom = 0.0
+    for arm in arms:
+        if arm.optimizer == "x":
+            reference = references[arm.place]
+            unit = 2 * reference.scores.std(ddof=1)
+            both = [np.var(a.scores, ddof=1) / 8 for a in (arm, reference)]
+            variance += sum(both) / unit**2
+            share = sum(both) ** 2 / sum(each**2 / 7 for each in both)
+            freedom += (sum(both) / unit**2) ** 2 / share
+    reach = stats.t.isf(0.025, variance**2 / freedom) * np.sqrt(variance)
+    assert found.interval.high - found.mean == pytest.approx(reach)
+
+
+@pytest.mark.parametrize("trials", [5, 8])
+def test_where_nothing_differs_an_interval_excludes_0_at_most_at_its_level(trials):
+    runs, wrong = 400, 0
+    for seed in range(runs):
+        arms, references = two_cells(seed=seed, trials=trials)
+        found = {each.optimizer: each for each in standings(arms, references)}["x"]
+        wrong += not found.interval.holds(0)
+    assert 0 < wrong <= runs * 0.05 + 2 * np.sqrt(runs * 0.05 * 0.95)
+
+
+def test_one_cell_has_no_standings():
+    settings = [Setting(), Setting(optimizer="adadecay", alpha=4.0)]
+    assert analyse(Evidence(simulate(settings, trials=4))).standings == []
+
+
+def test_each_optimizer_has_a_profile_of_its_own():
+    better = [
+        Setting(dataset=name, optimizer=who, level=98.5 + 0.5 * (who == "x"))
+        for name in ("a", "b")
+        for who in ("sgd", "x")
+    ]
+    table = profiles(analyse(Evidence(simulate(better, trials=8))))
+    middle = table.sort(table["distance"].abs(), maintain_order=True).head(2)
+    shares = dict(middle.select("optimizer", "share").rows())
+    assert shares["x"] == 1.0
+    assert 0.2 < shares["sgd"] < 0.8
