@@ -193,6 +193,11 @@ def diverges_once(make_optimizer, *, seed, epochs):
         yield {"accuracy": 9.0 if bad else 50.0, "train_loss": loss}
 
 
+def never_scores(make_optimizer, *, seed, epochs):
+    for _ in range(epochs):
+        yield {"accuracy": float("nan")}
+
+
 def halves_its_rate(make_optimizer, *, seed, epochs):
     """A user's own annealing; the score is the rate that an epoch trains with."""
     optimizer = make_optimizer([nn.Parameter(torch.zeros(2))])

@@ -4,11 +4,14 @@ import polars as pl
 import pytest
 from lab_runs import small_study, trainer_study
 
-from adadecay.lab.driver import last_tenth
 from adadecay.lab.engines import EpochDone, Settings
 from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.files import read_json, trial_folder
-from adadecay.lab.stats.scores import last_epochs
+from adadecay.lab.report.wording import Numbers, headline
+from adadecay.lab.scoring import trial_score
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import gather
+from adadecay.lab.stats.scores import trial_scores
 from adadecay.lab.study import Study, run
 from adadecay.lab.summary import (
     Estimate,
@@ -20,6 +23,8 @@ from adadecay.lab.summary import (
 
 COLUMNS = {
     "trial",
+    "method",
+    "setting",
     "cell",
     "dataset",
     "network",
@@ -146,12 +151,30 @@ def test_the_summary_is_that_of_the_last_tenth(study):
         assert line.spread == pytest.approx(cell["score"].std())
 
 
-@pytest.mark.parametrize("epochs", [1, 9, 10, 11, 14, 24, 25, 100, 101])
-def test_status_and_report_score_the_same_epochs(epochs):
-    rows = [{"score": float(epoch**2)} for epoch in range(epochs)]
-    last = rows[-last_epochs(epochs) :]
-    expected = sum(row["score"] for row in last) / len(last)
-    assert last_tenth(rows, "score") == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("ending", "score"),
+    [([2.0, 4.0], 3.0), ([2.0, None], None), ([None, 4.0], None), ([], 1.0)],
+)
+def test_status_and_report_score_the_same_epochs(ending, score):
+    """A number that is missing, and a trial that stops early."""
+    values = [1.0] * 18 + ending
+    rows = {"epoch": range(len(values)), "score": values}
+    fixed = {"trial": "a", "dataset": "d", "network": "n", "optimizer": "sgd"}
+    fixed |= {"number": 0, "epochs": 100, "status": "done"}
+    table = pl.DataFrame(rows).with_columns(**{k: pl.lit(v) for k, v in fixed.items()})
+    assert trial_score(values) == score
+    assert trial_scores(table)["score"].to_list() == [score]
+
+
+def test_what_has_finished_in_status_has_finished_in_the_report(tmp_path):
+    """Both trials diverge; the report said that none had finished."""
+    study = trainer_study(tmp_path, "lab_own:never_scores", trials=2)
+    assert run(study, workers=0, progress=False).done == 2
+    [line] = summarize(study.plan, read_states(study.plan, tmp_path))
+    assert (line.finished, line.mean) == (2, None)
+    analysis = analyse(gather(study))
+    told = headline(analysis, Numbers.fitting(analysis))
+    assert told == "2 trials finished without a score: 2 diverged."
 
 
 def test_the_estimate_is_what_epochs_took(study):

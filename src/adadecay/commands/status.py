@@ -51,6 +51,8 @@ def print_status(study: "Study") -> None:
     plan = study.plan
     states = read_states(plan, study.folder)
     finished = sum(state.finished for state in states.values())
+    diverged = sum(state.status == "diverged" for state in states.values())
+    without = f" ({diverged} diverged: no score)" if diverged else ""
     console = Console()
     console.print(summary_table(summarize(plan, states), plan.score))
     for trial in plan.unique:
@@ -64,7 +66,7 @@ def print_status(study: "Study") -> None:
     if damaged:
         console.print(HOW_TO_MEND, highlight=False, soft_wrap=True)
     console.print(
-        f"{escape(study.name)}: {finished} of {len(states)} trials done, "
+        f"{escape(study.name)}: {finished} of {len(states)} trials done{without}, "
         f"in {escape(str(study.folder))}",
         highlight=False,
         soft_wrap=True,

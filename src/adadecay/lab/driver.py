@@ -30,6 +30,7 @@ from adadecay.lab.engines import (
 from adadecay.lab.files import read_checkpoint, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.provenance import describe, kernel_fault
+from adadecay.lab.scoring import trial_score
 from adadecay.lab.store import Store
 
 __all__ = ["Outcome", "drive"]
@@ -214,7 +215,7 @@ class _Keeper:
         record = {
             "status": event.status,
             "epochs": len(rows),
-            "score": last_tenth(rows, trial.definition["score"]),
+            "score": trial_score([row.get(trial.definition["score"]) for row in rows]),
             "seconds": round(seconds, 3),
         }
         self.store.finish(event.trial, record)
@@ -243,14 +244,6 @@ class _Keeper:
 
 def _seconds(row: dict[str, Any]) -> float:
     return sum(float(row.get(key) or 0) for key in ("seconds", "evaluation_seconds"))
-
-
-def last_tenth(rows: list[dict[str, Any]], score: str) -> float | None:
-    """Return the mean score of the last tenth of the epochs, as the statistics do."""
-    count = -(-len(rows) // 10)  # at least that share
-    values = [row.get(score) for row in rows[-count:]]
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from adadecay.lab.files import State, check_format, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
+from adadecay.lab.scoring import trimmed_average
 
 __all__ = ["Estimate", "Line", "estimate", "measure", "read_states", "summarize"]
 
@@ -25,7 +26,7 @@ class Line:
         optimizer: label of the optimizer.
         total: how many trials are planned.
         counts: how many there are of each status.
-        mean: mean score of those with a result (the last tenth of their epochs).
+        mean: trimmed average score of those with a result, as in the report.
         spread: standard deviation of these scores, from two on.
     """
 
@@ -82,7 +83,7 @@ def _line(cell: str, label: str, states: list[State]) -> Line:
         optimizer=label,
         total=len(states),
         counts=Counter(state.status for state in states),
-        mean=statistics.fmean(scores) if scores else None,
+        mean=trimmed_average(scores),
         spread=statistics.stdev(scores) if len(scores) > 1 else None,
     )
 

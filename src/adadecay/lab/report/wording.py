@@ -208,10 +208,24 @@ def claim_cells(result: ClaimResult, numbers: Numbers) -> tuple[tuple[str, str],
     return tuple(found)
 
 
+def _without_scores(analysis: Analysis) -> str:
+    ended = Counter[str]()
+    for arm in analysis.arms:
+        ended.update({key: arm.counts.get(key, 0) for key in ("done", "diverged")})
+    if not ended.total():
+        return "No trial has finished yet: there is nothing to judge."
+    why = [f"{ended['diverged']} diverged"] if ended["diverged"] else []
+    if ended["done"]:
+        why.append(f"{ended['done']} have no number in their last epochs")
+    return (
+        f"{plural(ended.total(), 'trial')} finished without a score: {', '.join(why)}."
+    )
+
+
 def headline(analysis: Analysis, numbers: Numbers) -> str:
     """Return the study's answer in one sentence."""
     if not any(arm.scores.size for arm in analysis.arms):
-        return "No trial has finished yet: there is nothing to judge."
+        return _without_scores(analysis)
     tested = [each for each in analysis.claims if each.verdict != Verdict.NOT_TESTED]
     if analysis.evidence.of_the_paper and tested:
         counts = _counted([each.verdict for each in tested])

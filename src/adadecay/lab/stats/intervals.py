@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from adadecay.lab.scoring import TRIM
+
 __all__ = [
     "BOOTSTRAP_FROM",
     "LEVEL",
@@ -30,7 +32,6 @@ __all__ = [
 ]
 
 LEVEL: Final = 0.95
-TRIM: Final = 0.1  # of each tail
 BOOTSTRAP_FROM: Final = 30
 RESAMPLES: Final = 9999
 

@@ -11,18 +11,16 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from adadecay.lab import paper
+from adadecay.lab.scoring import TRIM, trial_score, trimmed_average
 from adadecay.lab.settings import Setting, setting_of_row
-from adadecay.lab.stats.intervals import TRIM
 
 __all__ = [
     "SETTINGS",
     "Arm",
     "complete",
     "find_arms",
-    "last_epochs",
     "spell_cell",
     "trial_scores",
 ]
@@ -52,11 +50,6 @@ _KINDS: Final[dict[str, type[pl.DataType]]] = {
     "validation_score": pl.Float64,
 }
 SUPERSEDED: Final = "superseded"
-
-
-def last_epochs(epochs: int) -> int:
-    """Return how many epochs are the last 10 %: at least that share, at least one."""
-    return max(1, -(-epochs // 10))
 
 
 def complete(results: pl.DataFrame) -> pl.DataFrame:
@@ -97,27 +90,27 @@ def trial_scores(
         ``best`` (best single epoch) and ``validation`` (as score, on held-out data).
     """
     table = complete(results).filter(pl.col("status").ne_missing(SUPERSEDED))
-    tail = pl.col("epoch") >= pl.col("epochs") - _tail_length()
     best = pl.col("score").max() if larger_is_better else pl.col("score").min()
     # A trial that two labels or cells of a study share is in the table twice.
     rows = table.group_by("trial", "cell", "optimizer", maintain_order=True).agg(
         pl.col("number", "seed", *(set(SETTINGS) - {"cell", "optimizer"})).first(),
         pl.col("status").last(),
         pl.col("epoch").count().alias("seen"),
-        pl.col("score").filter(tail).mean(),
-        pl.col("score").filter(tail).null_count().alias("missing"),
         best.alias("best"),
-        pl.col("validation_score").filter(tail).mean().alias("validation"),
+        pl.col("score", "validation_score").sort_by("epoch"),
     )
-    done = (pl.col("status") == "done") & (pl.col("missing") == 0)
+    scores = {
+        name: pl.Series([trial_score(each.to_list()) for each in rows[column]])
+        for name, column in (("score", "score"), ("validation", "validation_score"))
+    }
+    rows = rows.drop("validation_score").with_columns(
+        each.cast(pl.Float64).alias(name) for name, each in scores.items()
+    )
+    done = (pl.col("status") == "done") & pl.col("score").is_not_null()
     return rows.with_columns(
         pl.when(done).then(pl.col(name)).alias(name)
         for name in ("score", "best", "validation")
-    ).drop("missing")
-
-
-def _tail_length() -> pl.Expr:
-    return pl.max_horizontal(pl.lit(1), (pl.col("epochs") + 9) // 10)
+    )
 
 
 def spell_cell(place: str) -> str:
@@ -190,7 +183,7 @@ class Arm:
 
     def average(self, *, trim: float = TRIM) -> float | None:
         """Return the trimmed average over trials, None where none is finished."""
-        return float(stats.trim_mean(self.scores, trim)) if self.scores.size else None
+        return trimmed_average(self.scores.tolist(), trim=trim)
 
     def best(self) -> float | None:
         """Return the best single epoch of all trials: chosen on the test set."""
@@ -217,7 +210,7 @@ def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
         numbers=tuple(done.select("number", "seed").rows()),
         trials=tuple(done.get_column("trial")),
         bests=done.get_column("best").to_numpy().astype(np.float64),
-        validation=float(stats.trim_mean(held.to_numpy(), TRIM)) if len(held) else None,
+        validation=trimmed_average(held.to_list()),
         counts=counts,
         larger_is_better=larger,
     )

@@ -1,0 +1,48 @@
+"""Scores: the epochs of a trial → its score; the scores of trials → their average.
+
+In: numbers. Out: numbers, or None where there is none. This is the one definition for
+the store, ``status``, the statistics and the report; it needs neither torch nor scipy.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["TRIM", "last_tenth", "trial_score", "trimmed_average"]
+
+TRIM: Final = 0.1  # of each tail
+
+
+def last_tenth(epochs: int) -> int:
+    """Return how many epochs are the last 10 %: at least that share, at least one."""
+    return max(1, -(-epochs // 10))
+
+
+def trial_score(values: Sequence[float | None]) -> float | None:
+    """Return the mean over the last 10 % of a trial's epochs.
+
+    Args:
+        values: the number that is compared, of every epoch that the trial ran.
+
+    Returns:
+        None where one of the last epochs has no finite number.
+
+    Example:
+        >>> from adadecay.lab.scoring import trial_score
+        >>> trial_score([1.0] * 18 + [2.0, 4.0])
+        3.0
+    """
+    tail = values[-last_tenth(len(values)) :]
+    known = [value for value in tail if value is not None and math.isfinite(value)]
+    if not tail or len(known) < len(tail):
+        return None
+    return math.fsum(known) / len(known)
+
+
+def trimmed_average(scores: Sequence[float], *, trim: float = TRIM) -> float | None:
+    """Return the mean without the share ``trim`` of each tail, None without scores."""
+    if not len(scores):
+        return None
+    cut = int(trim * len(scores))
+    kept = sorted(map(float, scores))[cut : len(scores) - cut]
+    return math.fsum(kept) / len(kept)
