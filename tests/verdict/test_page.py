@@ -87,7 +87,7 @@ def test_some_failed():
 def test_all_diverged():
     results = two_arms(trials=4, status=lambda *_: "diverged")
     text = text_of(Evidence(results, rates=simulate_rates(results)))
-    assert "No trial has finished yet" in text
+    assert "finished without a score" in text
     assert "8 diverged of 8 trials" in text
     assert "no finished pair of trials" in text
 

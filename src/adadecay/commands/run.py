@@ -128,6 +128,8 @@ def run_study(
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None
     print_status(study)
+    if outcome.done and not outcome.interrupted:
+        typer.echo(study.verdict())
     if outcome.interrupted:
         typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
     elif outcome.failed:

@@ -4,6 +4,7 @@ In: summaries of the lab. Out: rich renderables and short texts.
 """
 
 from adadecay.lab.progress import duration
+from adadecay.lab.scoring import decimals_for
 from adadecay.lab.summary import Estimate, Line
 
 __all__ = ["describe_estimate", "summary_table"]
@@ -30,13 +31,15 @@ def summary_table(lines: list[Line], score: str) -> object:
     from rich.table import Table
 
     rows, before = [], ""
+    samples = [line.scores for line in lines]
+    digits = decimals_for(samples, percent=score.endswith("accuracy"))
     for line in lines:
         rows.append(
             (
                 line.cell if line.cell != before else "",
                 line.optimizer,
                 f"{line.finished}/{line.total}",
-                "" if line.mean is None else f"{line.mean:.4g}",
+                "" if line.mean is None else f"{line.mean:,.{digits}f}",
                 "" if line.spread is None else f"{line.spread:.2g}",
                 str(line.counts["diverged"] or ""),
                 str(line.counts["failed"] or ""),

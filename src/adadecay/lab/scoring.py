@@ -5,10 +5,11 @@ the store, ``status``, the statistics and the report; it needs neither torch nor
 """
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["TRIM", "last_tenth", "trial_score", "trimmed_average"]
+__all__ = ["TRIM", "decimals_for", "last_tenth", "trial_score", "trimmed_average"]
 
 TRIM: Final = 0.1  # of each tail
 
@@ -46,3 +47,18 @@ def trimmed_average(scores: Sequence[float], *, trim: float = TRIM) -> float | N
     cut = int(trim * len(scores))
     kept = sorted(map(float, scores))[cut : len(scores) - cut]
     return math.fsum(kept) / len(kept)
+
+
+def decimals_for(samples: Iterable[Sequence[float]], *, percent: bool) -> int:
+    """Return how many decimals show two digits of the spread from trial to trial.
+
+    Args:
+        samples: the scores of each setting.
+        percent: whether scores are in percent, which have at least two decimals.
+    """
+    spreads = [statistics.pstdev(each) for each in samples if len(each) > 1]
+    typical = statistics.median(spreads) if spreads else 0.0
+    if typical <= 0:
+        return 2 if percent else 3
+    wanted = 1 - math.floor(math.log10(typical))
+    return min(max(wanted, 2 if percent else 0), 8)

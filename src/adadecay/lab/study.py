@@ -123,6 +123,38 @@ class Study:
         check_format(self.folder)
         return trials_table(self.plan, self.folder)
 
+    def report(self, path: str | Path) -> Path:
+        """Write the report as one HTML file that needs nothing else; return it."""
+        from adadecay.lab import report
+
+        return report.write(self, path)
+
+    def comparisons(self) -> "polars.DataFrame":
+        """Return one row for each comparison: who, where, difference and verdict.
+
+        The columns are ``cell``, ``a``, ``b``, ``pairs``, ``difference`` (a − b,
+        positive where a is better), ``low`` and ``high`` (the Holm-adjusted interval),
+        ``p`` (Holm-adjusted as well) and ``verdict``.
+        """
+        from adadecay.lab.report import comparisons
+
+        return comparisons(self)
+
+    def verdict(self) -> str:
+        """Return what the study found, in one sentence."""
+        from adadecay.lab.report import verdict
+
+        return verdict(self)
+
+    def __repr__(self) -> str:
+        plan, cells = self.plan, len(self.plan.cells)
+        labels = dict.fromkeys(trial.method for trial in plan.trials)
+        return (
+            f"Study({self.name!r}: {len(plan.unique)} trials, {cells} "
+            f"cell{'s' if cells != 1 else ''}, {', '.join(labels)}; "
+            f"results in {str(self.folder)!r})"
+        )
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the report as Altair charts, by name."""
         from adadecay.lab.report import figures

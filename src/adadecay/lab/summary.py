@@ -26,16 +26,24 @@ class Line:
         optimizer: label of the optimizer.
         total: how many trials are planned.
         counts: how many there are of each status.
-        mean: trimmed average score of those with a result, as in the report.
-        spread: standard deviation of these scores, from two on.
+        scores: of those with a result.
     """
 
     cell: str
     optimizer: str
     total: int
     counts: Counter[str]
-    mean: float | None
-    spread: float | None
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """The trimmed average of the scores, as in the report."""
+        return trimmed_average(self.scores)
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation of the scores, from two on."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
     def finished(self) -> int:
@@ -83,8 +91,7 @@ def _line(cell: str, label: str, states: list[State]) -> Line:
         optimizer=label,
         total=len(states),
         counts=Counter(state.status for state in states),
-        mean=trimmed_average(scores),
-        spread=statistics.stdev(scores) if len(scores) > 1 else None,
+        scores=tuple(scores),
     )
 
 

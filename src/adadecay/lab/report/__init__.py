@@ -5,12 +5,15 @@
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adadecay.lab.stats.analysis import Analysis, analyse
 from adadecay.lab.stats.evidence import gather
 
-__all__ = ["figures", "write", "write_analysis"]
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["comparisons", "figures", "verdict", "write", "write_analysis"]
 
 
 def write(study: Any, path: str | Path) -> Path:
@@ -72,3 +75,37 @@ def figures(study: Any) -> dict[str, Any]:
     from adadecay.lab.report.drawing import make_figures
 
     return {each.name: each.chart for each in make_figures(analyse(gather(study)))}
+
+
+def comparisons(study: Any) -> "polars.DataFrame":
+    """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
+    import polars as pl
+
+    rows = []
+    for each in analyse(gather(study)).judged:
+        c = each.comparison
+        rows.append(
+            {
+                "cell": c.ours.place,
+                "a": c.ours.optimizer,
+                "b": c.other.optimizer,
+                "pairs": c.pairs,
+                "difference": c.difference,
+                "low": c.interval.low if c.interval else None,
+                "high": c.interval.high if c.interval else None,
+                "p": c.p_holm,
+                "verdict": each.words,
+            }
+        )
+    text, real = pl.String, pl.Float64
+    schema = {"cell": text, "a": text, "b": text, "pairs": pl.Int64}
+    schema |= dict.fromkeys(("difference", "low", "high", "p"), real)
+    return pl.DataFrame(rows, schema=schema | {"verdict": text})
+
+
+def verdict(study: Any) -> str:
+    """Return what a study found, in one sentence, as its page says."""
+    from adadecay.lab.report.wording import Numbers, headline
+
+    analysis = analyse(gather(study))
+    return headline(analysis, Numbers.fitting(analysis))

@@ -7,8 +7,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
-
+from adadecay.lab.scoring import decimals_for
 from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
 from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.intervals import Interval
@@ -44,12 +43,8 @@ class Numbers:
         """Choose decimals so that the spread from trial to trial has two digits."""
         percent = "%" in analysis.evidence.score_name
         unit = " points" if percent else ""
-        spreads = [np.std(arm.scores) for arm in analysis.arms if arm.scores.size > 1]
-        typical = float(np.median(spreads)) if spreads else 0.0
-        if typical <= 0:
-            return cls(2 if percent else 3, unit)
-        decimals = 1 - math.floor(math.log10(typical))
-        return cls(min(max(decimals, 2 if percent else 0), 8), unit)
+        samples = [arm.scores.tolist() for arm in analysis.arms]
+        return cls(decimals_for(samples, percent=percent), unit)
 
     def score(self, value: float | None) -> str:
         """Return a score, or a dash."""
@@ -183,10 +178,17 @@ def claim_words(result: ClaimResult, numbers: Numbers) -> str:
 
 def _short(comparison: Comparison, numbers: Numbers) -> str:
     ours, other = comparison.ours.optimizer, comparison.other.optimizer
+    found = (
+        f"{numbers.gap(comparison.difference)}{numbers.unit}, interval "
+        f"{numbers.interval(comparison.interval)}, {plural(comparison.pairs, 'pair')}"
+    )
     if comparison.effect is Effect.NO_EVIDENCE:
-        return f"No evidence that {ours} and {other} differ."
+        return f"No evidence that {ours} and {other} differ ({found})."
     verb = "beats" if comparison.effect is Effect.HELPS else "is worse than"
-    return f"{ours} {verb} {other} by {_size(comparison, numbers)}{numbers.unit}."
+    return (
+        f"{ours} {verb} {other} by {_size(comparison, numbers)}{numbers.unit} "
+        f"({found})."
+    )
 
 
 def _size(comparison: Comparison, numbers: Numbers) -> str:

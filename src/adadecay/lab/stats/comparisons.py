@@ -166,7 +166,10 @@ def _compare(
         p_value=sign_flip(values, trim=trim, seed=seed) if values.size > 1 else None,
         improvement=_improvement(ours, other),
         correlation=seed_correlation(first, second),
-        notes=_notes(ours, other, int(values.size)),
+        notes=(
+            *_notes(ours, other, int(values.size)),
+            *_opposed(ours, other, difference, trim),
+        ),
     )
     unpaired = yuen(ours.scores, other.scores, level=level, trim=trim)
     if unpaired is not None:
@@ -210,6 +213,20 @@ def _improvement(ours: Arm, other: Arm) -> float | None:
     if ours.larger_is_better:
         return improvement(ours.scores, other.scores)
     return improvement(-ours.scores, -other.scores)
+
+
+def _opposed(
+    ours: Arm, other: Arm, difference: float | None, trim: float
+) -> tuple[str, ...]:
+    """Say so where the averages shown differ the other way than the pairs do."""
+    first, second = ours.average(trim=trim), other.average(trim=trim)
+    if first is None or second is None or difference is None:
+        return ()
+    gap = (first - second) * (1.0 if ours.larger_is_better else -1.0)
+    if gap * difference >= 0:
+        return ()
+    text = f"{gap:+.3g}".replace("-", "−")
+    return (f"the averages differ by {text}: each leaves out its own extreme trials",)
 
 
 def _notes(ours: Arm, other: Arm, pairs: int) -> tuple[str, ...]:

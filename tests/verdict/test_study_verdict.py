@@ -1,0 +1,78 @@
+"""The verdict in Python, on the terminal and on the page: one number for a thing."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+import adadecay.lab
+from adadecay.commands import app
+from adadecay.lab import Study
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import gather
+
+SMALL = ["--trials", "12", "--epochs", "2", "--examples", "300"]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    words = ["run", "quickstart", *SMALL, "--workers", "0", "--plain"]
+    done = CliRunner().invoke(app, [*words, "--results", str(folder)])
+    assert done.exit_code == 0, done.output
+    study = Study("quickstart", results=folder).vary(trials=12, epochs=2, examples=300)
+    return study, done.output
+
+
+def test_the_terminal_prints_the_numbers_and_the_verdict_of_the_page(ran, tmp_path):
+    """It printed plain means where the page has trimmed ones, and no verdict."""
+    study, told = ran
+    page = study.report(tmp_path / "page.html").read_text("utf-8")
+    for label in ("sgd", "adadecay"):
+        (shown,) = re.findall(rf"{label}\s+12/12\s+([\d.]+)", told)
+        assert re.search(rf"<td[^>]*>{shown}</td>", page), (label, shown)
+    assert study.verdict() in told
+    assert study.verdict() in page
+
+
+def test_the_comparisons_are_those_of_the_page(ran):
+    study, _ = ran
+    table = study.comparisons()
+    assert table.columns == [
+        "cell", "a", "b", "pairs", "difference", "low", "high", "p", "verdict"
+    ]  # fmt: skip
+    (row,) = table.rows(named=True)
+    (judged,) = analyse(gather(study)).judged
+    assert (row["cell"], row["a"], row["b"]) == ("digits/nn-2", "adadecay", "sgd")
+    assert row["pairs"] == 12
+    assert row["low"] == judged.comparison.interval.low
+    assert row["low"] <= row["difference"] <= row["high"]
+    assert row["verdict"] == str(judged.comparison.effect)
+
+
+def test_a_study_without_results_has_comparisons_and_a_verdict(tmp_path):
+    study = Study("quickstart", results=tmp_path)
+    assert study.comparisons().is_empty()
+    assert study.verdict() == "No trial has finished yet: there is nothing to judge."
+
+
+def test_averages_that_differ_the_other_way_are_remarked():
+    from simulated_study import two_arms
+
+    for seed in range(300):
+        table = two_arms(0.0, trials=10, epochs=1, seed=seed)
+        (c,) = analyse(gather(table)).comparisons
+        gap = c.ours.average() - c.other.average()
+        assert any("averages differ" in note for note in c.notes) == (
+            gap * c.difference < 0
+        )
+        if gap * c.difference < 0:
+            return
+    pytest.fail("no case was found")
+
+
+def test_a_study_and_the_lab_say_what_they_are(tmp_path):
+    shown = repr(Study("quickstart", results=tmp_path))
+    for part in ("quickstart", "20 trials", "1 cell,", "sgd, adadecay", str(tmp_path)):
+        assert part in shown
+    assert dir(adadecay.lab) == ["Study", "run"]
