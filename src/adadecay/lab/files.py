@@ -22,7 +22,6 @@ trial whose files were altered afterwards, or cannot be read, is damaged.
 import hashlib
 import itertools
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
+LARGEST: Final = 1e150
 Status = Literal["done", "diverged", "failed", "running", "waiting", "damaged"]
 
 
@@ -160,7 +160,7 @@ def read_timings(root: Path) -> dict[str, float]:
         found = read_json(root / "timings.json") or {}
     except StoreError:
         return {}
-    return {key: value for key, value in found.items() if _is_number(value)}
+    return {key: value for key, value in found.items() if is_number(value)}
 
 
 def read_state(root: Path, trial_id: str) -> State:
@@ -202,13 +202,14 @@ def _finished(folder: str, done: dict[str, Any], log: bytes) -> bool:
 
 def _check_record(folder: str, done: dict[str, Any]) -> None:
     right = done.get("status") in ("done", "diverged")
-    right &= type(done.get("epochs")) is int and _is_number(done.get("seconds", 0))
-    if not right or not (done.get("score") is None or _is_number(done["score"])):
+    right &= type(done.get("epochs")) is int and is_number(done.get("seconds", 0))
+    if not right or not (done.get("score") is None or is_number(done["score"])):
         raise StoreError(f"{folder}/done.json does not hold the record of a trial.")
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def is_number(value: object) -> bool:
+    """Whether a value is a number whose square is finite, as statistics need it."""
+    return type(value) in (int, float) and abs(value) <= LARGEST  # type: ignore[arg-type]
 
 
 def _count(value: object) -> int:
@@ -265,7 +266,7 @@ def _is_row(row: dict[str, Any]) -> bool:
         return False
     values = [value for key, value in row.items() if key != "rates"]
     values += mean + power
-    known = all(value is None or _is_number(value) for value in values)
+    known = all(value is None or is_number(value) for value in values)
     return known and len(mean) == len(power)
 
 

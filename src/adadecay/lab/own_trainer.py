@@ -13,7 +13,6 @@ that a trainer that draws from them resumes exactly.
 
 import inspect
 import io
-import math
 import numbers
 import pickle
 import time
@@ -25,6 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay.lab import optimizers
+from adadecay.lab.files import is_number
 from adadecay.lab.learning_rates import learning_rates
 from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
@@ -213,4 +213,4 @@ def _number(value: Any, key: Any, trainer: str) -> float | None:
             f"The trainer {trainer!r} yields {key} = {value!r}; it must be a number."
         )
     number = float(value)
-    return number if math.isfinite(number) else None
+    return number if is_number(number) else None

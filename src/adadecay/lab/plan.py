@@ -10,7 +10,8 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +21,12 @@ from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
 from adadecay.lab.sources import is_own, source_digest
-from adadecay.lab.spec import CellSpec, OptimizerSpec, StudySpec
+from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
+from adadecay.lab.spec_file import SpecError
 
-__all__ = ["Cell", "Plan", "Trial", "make_plan"]
+__all__ = ["Cell", "Plan", "Trial", "count_trials", "make_plan"]
 
+VARIABLE: Final = "ADADECAY_MAX_TRIALS"
 LOOP: Final = 1  # raised when the training loop changes what it computes
 
 
@@ -113,7 +116,9 @@ def make_plan(spec: StudySpec) -> Plan:
         >>> len(make_plan(read_spec("paper/comparison")).trials)
         3168
     """
+    _check_size(spec)
     trials: list[tuple[int, Trial]] = []
+    digest = functools.cache(source_digest)  # each module is read once a study
     conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
     given = [(c.optimizer, c.given) for c in conditions]
     labels = optimizer_labels(spec, given)
@@ -121,13 +126,46 @@ def make_plan(spec: StudySpec) -> Plan:
     most = max(condition.trials for condition in conditions)
     seeds = [trial_seed(spec.seed, number) for number in range(most)]
     for place, condition in enumerate(conditions):
+        common = _with_sources(condition.common, digest)
         for number in range(condition.trials):
-            definition = {**condition.common, "seed": seeds[number]}
+            definition = {**common, "seed": seeds[number]}
             name = hashlib.sha256(_canonical(definition)).hexdigest()[:20]
             trial = Trial(name, definition, condition.cell, *labels[place], number)
             trials.append((number, trial))
     trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
     return Plan(spec, tuple(trial for _, trial in trials))
+
+
+def count_trials(spec: StudySpec) -> int:
+    """Return how many trials a study has, without making any of them."""
+    settings = sum(
+        each.points * max(1, len(each.lr)) * _count_schedules(spec, each)
+        for each in spec.optimizers
+    )
+    if spec.trainer is not None:
+        return spec.trainer.points * settings * spec.trials
+    return settings * sum(
+        sum(each.points for each in cell.dataset)
+        * sum(each.points for each in cell.network)
+        * (cell.trials or spec.trials)
+        for cell in spec.cells
+    )
+
+
+def _count_schedules(spec: StudySpec, optimizer: OptimizerSpec) -> int:
+    return sum(each.points for each in _chosen_schedules(spec, optimizer)) or 1
+
+
+def _check_size(spec: StudySpec) -> None:
+    text = os.environ.get(VARIABLE, "100000")
+    if not text.isdecimal():
+        raise SpecError(f"{VARIABLE}={text!r} must be a whole number.")
+    count = count_trials(spec)
+    if count > int(text):
+        raise SpecError(
+            f"{spec.name[:80]}: the study has {count:,} trials, and at most "
+            f"{int(text):,} are planned: set {VARIABLE} to plan more."
+        )
 
 
 def _refuse_twins(conditions: list["Condition"], labels: list[tuple[str, str]]) -> None:
@@ -243,9 +281,19 @@ def score_key(spec: StudySpec) -> str:
 
 
 def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Write a name out with its arguments and, if it is a user's own, its source."""
-    whole: dict[str, Any] = {"name": name, "arguments": arguments}
-    return whole | {"source": source_digest(name)} if is_own(name) else whole
+    return {"name": name, "arguments": arguments}
+
+
+def _with_sources(
+    common: dict[str, Any], digest: Callable[[str], str]
+) -> dict[str, Any]:
+    """Add the source of whatever is a user's own."""
+    return {
+        key: part | {"source": digest(part["name"])}
+        if isinstance(part, dict) and is_own(part["name"])
+        else part
+        for key, part in common.items()
+    }
 
 
 def _canonical(value: Any) -> bytes:
@@ -262,12 +310,10 @@ def _schedules(
     spec: StudySpec, optimizer: OptimizerSpec
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Give the schedules of an optimizer, each with what a label says of it."""
-    facts = OPTIMIZERS.get(optimizer.name).facts
-    usual = str(facts["schedule"]) if facts else "constant"
-    # The study's schedule is for those that the paper anneals, and for a user's own.
-    annealed = not facts or usual != "constant"
-    chosen = optimizer.schedule or (spec.schedule if annealed else ())
+    chosen = _chosen_schedules(spec, optimizer)
     if not chosen:
+        facts = OPTIMIZERS.get(optimizer.name).facts
+        usual = str(facts["schedule"]) if facts else "constant"
         # A trainer's learning rate is its own affair unless the study says otherwise.
         name = usual if spec.trainer is None else "constant"
         yield "", _whole(name, SCHEDULES.check(name, {}))
@@ -275,3 +321,11 @@ def _schedules(
         for given in each.grid():
             full = SCHEDULES.check(each.name, given)
             yield each.name + brackets(given), _whole(each.name, full)
+
+
+def _chosen_schedules(spec: StudySpec, optimizer: OptimizerSpec) -> tuple[Named, ...]:
+    """Return the schedules that a study names for an optimizer."""
+    facts = OPTIMIZERS.get(optimizer.name).facts
+    # The study's schedule is for those that the paper anneals, and for a user's own.
+    annealed = not facts or facts["schedule"] != "constant"
+    return optimizer.schedule or (spec.schedule if annealed else ())

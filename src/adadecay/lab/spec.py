@@ -7,6 +7,7 @@ against their registries, which are plain data: nothing here imports torch.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
@@ -31,6 +32,7 @@ __all__ = ["CellSpec", "Named", "OptimizerSpec", "Resources", "StudySpec"]
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
 OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
+MOST_POINTS = 1_000_000  # of one grid
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*")
 
 
@@ -68,6 +70,11 @@ class Named(BaseModel):
         """What was given beside the name, lists and all."""
         return dict(self.__pydantic_extra__ or {})
 
+    @property
+    def points(self) -> int:
+        """How many points the grid has."""
+        return math.prod(len(as_list(value)) for value in self.arguments.values())
+
     def grid(self) -> Iterator[dict[str, Any]]:
         """Give one dictionary of arguments for each point of the grid."""
         arguments = self.arguments
@@ -79,6 +86,11 @@ def _listed(registry: Registry) -> Callable[[Named], Named]:
     def check(value: Named) -> Named:
         if not all(map(as_list, value.arguments.values())):
             raise ValueError(f"an empty list leaves nothing of {value.name!r}")
+        if value.points > MOST_POINTS:
+            raise ValueError(
+                f"the lists of {value.name!r} give {value.points:,} points; at most "
+                f"{MOST_POINTS:,} can be checked"
+            )
         for arguments in value.grid():
             try:
                 registry.check(value.name, arguments)
@@ -153,7 +165,7 @@ class CellSpec(BaseModel):
     network: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
     deep: bool | None = None
     trials: int | None = Field(default=None, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1, le=10_000_000)
     batch_size: int | None = Field(default=None, ge=1)
 
     _datasets = field_validator("dataset")(_all_listed(DATASETS))
@@ -219,13 +231,13 @@ class StudySpec(BaseModel):
     cells: tuple[CellSpec, ...] = ()
     optimizers: tuple[OptimizerSpec, ...]
     trials: int = Field(default=5, ge=1)
-    epochs: int = Field(default=10, ge=1)
+    epochs: int = Field(default=10, ge=1, le=10_000_000)
     batch_size: int = Field(default=128, ge=1)
     schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
     seed: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=1, ge=1, le=4096)
     resources: Resources = Resources()
     holdout: float = Field(default=0.0, ge=0.0, lt=1.0)
     examples: int | None = Field(default=None, ge=1)
@@ -257,6 +269,8 @@ class StudySpec(BaseModel):
         # Names become folders, so that anything else could leave the results.
         base, bracket, rest = value.partition("[")
         safe = not bracket or re.fullmatch(r"[A-Za-z0-9_.,=+:()\-]+\]", rest)
+        if max(map(len, value.split("/"))) > 200:  # a file name may have 255 bytes
+            raise ValueError(f"must be at most 200 characters, not {len(value):,}")
         if not NAME.fullmatch(base) or ".." in base or not safe:
             raise ValueError(
                 "must be letters, digits and any of - _ . with / between parts"

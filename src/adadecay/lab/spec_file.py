@@ -20,6 +20,9 @@ from adadecay.lab.spec import CellSpec, StudySpec
 __all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
 
 
+LARGEST = 2**63
+DEEPEST = 16
+LONGEST = 120  # characters of a value in a message
 STUDIES = resources.files("adadecay.lab") / "studies"
 
 
@@ -96,8 +99,11 @@ def parse_spec(text: str, *, file: str, name: str) -> StudySpec:
     """Turn the text of a TOML file into a StudySpec."""
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError(f"{file}: not valid TOML: {error}") from None
+    except ValueError as error:  # also an integer of more digits than Python reads
+        reason = str(error).partition(";")[0]
+        raise SpecError(f"{file}: not valid TOML: {reason}") from None
+    except RecursionError:
+        raise SpecError(f"{file}: lists or tables are nested too deeply.") from None
     return make_spec({"name": name, **values}, file=file, text=text)
 
 
@@ -105,11 +111,27 @@ def make_spec(
     values: dict[str, Any], *, file: str = "study", text: str = ""
 ) -> StudySpec:
     """Validate plain values; every mistake becomes one line of a SpecError."""
+    if wrong := _extreme(values, []):
+        loc, message = wrong
+        error = {"loc": loc, "type": "value_error", "msg": message, "input": ()}
+        raise SpecError(_line(error, file, text))
     try:
         return StudySpec.model_validate(values)
     except ValidationError as error:
         lines = [_line(each, file, text) for each in error.errors()]  # type: ignore[arg-type]
         raise SpecError("\n".join(lines)) from None
+
+
+def _extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
+    """Find an integer or a nesting that nothing after this could work with."""
+    if type(value) is int and not -LARGEST <= value < LARGEST:
+        return loc, "an integer must fit into 64 bits"
+    if len(loc) > DEEPEST:
+        return loc[:4], "lists or tables are nested too deeply"
+    if isinstance(value, dict | list | tuple):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        return next(filter(None, (_extreme(v, [*loc, k]) for k, v in pairs)), None)
+    return None
 
 
 def _line(error: dict[str, Any], file: str, text: str) -> str:
@@ -124,8 +146,13 @@ def _line(error: dict[str, Any], file: str, text: str) -> str:
     message = error["msg"].removeprefix("Value error, ")
     value = error["input"]
     plain = not isinstance(value, dict | BaseModel | tuple)
-    shown = f" (it is {value!r})" if plain else ""
+    shown = f" (it is {_short(value)})" if plain else ""
     return f"{start}{message[0].lower()}{message[1:].rstrip('.')}{shown}."
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
 def _place(loc: list[Any]) -> str:

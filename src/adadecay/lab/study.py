@@ -88,6 +88,8 @@ class Study:
         """Its trials, in the order in which they run."""
         try:
             return make_plan(self.spec)
+        except SpecError:
+            raise
         except (ValueError, TypeError) as error:
             raise SpecError(f"{self.name}: {error}") from error
 

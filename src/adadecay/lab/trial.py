@@ -9,7 +9,6 @@ weights and optimizer state, and no generator state.
 import functools
 import io
 import itertools
-import math
 import pickle
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from adadecay.lab import networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
+from adadecay.lab.files import is_number
 from adadecay.lab.ingredients import load_dataset, make_loss, make_metric
 from adadecay.lab.learning_rates import learning_rates
 from adadecay.lab.loaded import check_code
@@ -142,7 +142,7 @@ class NetworkTraining:
         train_loss, rates = self.pass_over(epoch)
         trained = time.perf_counter()
         row: Row = {"epoch": epoch, "lr": self.rates[epoch], "train_loss": train_loss}
-        if not math.isfinite(train_loss):
+        if not is_number(train_loss):
             row |= {"train_loss": None, "diverged": True}
         if self.refreshes:
             self._refresh_batch_norm()
@@ -269,10 +269,10 @@ class NetworkTraining:
                 targets.append(y)
         output, target = torch.cat(outputs), self._cast(torch.cat(targets))
         loss = float(self.loss(output.to(DTYPES[self.definition["precision"]]), target))
-        row: Row = {f"{part}_loss": loss if math.isfinite(loss) else None}
+        row: Row = {f"{part}_loss": loss if is_number(loss) else None}
         if self.metric is not None:
             value = float(self.metric(output, target))
-            row[f"{part}_{self.metric_name}"] = value if math.isfinite(value) else None
+            row[f"{part}_{self.metric_name}"] = value if is_number(value) else None
         return row
 
     def save(self) -> bytes:
