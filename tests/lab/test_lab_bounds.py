@@ -136,3 +136,48 @@ def test_scores_too_large_to_be_squared_are_divergence(tmp_path, size):
     assert (outcome.done, outcome.diverged) == (12, 6)
     page = write(study, tmp_path / "huge.html")
     assert page.is_file()
+
+
+@pytest.mark.parametrize("bad", ["\\u001b]0;owned\\u0007", "a\\u0000b", "\\u202Ex"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'title = "BAD"\n' + STUDY,
+        'summary = "BAD"\n' + STUDY,
+        'name = "BAD"\n' + STUDY,
+        '"BAD" = 1\n' + STUDY,
+        STUDY + 'label = "BAD"\n',
+        STUDY + '"BAD" = 1\n',
+        STUDY.replace("sgd", "BAD"),
+    ],
+    ids=["title", "summary", "name", "key", "label", "argument", "optimizer"],
+)
+def test_control_characters_never_reach_the_terminal(tmp_path, text, bad):
+    file = tmp_path / "controls_terminal.toml"
+    file.write_text(text.replace("BAD", bad))
+    for command in ("plan", "status", "report", "run"):
+        words = [command, str(file), "--results", str(tmp_path / "results")]
+        told = CliRunner().invoke(app, words)
+        assert told.exit_code == 2, told.output
+        assert isinstance(told.exception, SystemExit)
+        assert not any(each in told.output for each in "\x1b\x07\x00\u202e")
+
+
+def test_a_spreadsheet_gets_no_formula_from_a_label(tmp_path):
+    optimizers = [{"name": "sgd", "label": "=1+1"}, {"name": "sgd", "label": "@x"}]
+    optimizers = [{**each, "lr": 0.1 * (i + 1)} for i, each in enumerate(optimizers)]
+    study = Study(
+        name="cells",
+        trainer="lab_own:numbers_only",
+        score="accuracy",
+        optimizers=optimizers,
+        trials=2,
+        epochs=2,
+        device="cpu",
+        results=tmp_path,
+    )
+    run(study, workers=0, progress=False)
+    _, csv = study.export(tmp_path / "table")
+    cells = [cell for line in csv.read_text().splitlines() for cell in line.split(",")]
+    assert "'=1+1" in cells
+    assert not any(cell.lstrip('"')[:1] in ("=", "+", "@") for cell in cells)

@@ -163,6 +163,11 @@ class OwnTraining:
         self.state = values.pop(STATE, None)
         row: dict[str, Any] = {"epoch": epoch, "lr": self.rates[epoch]}
         for key, value in values.items():
+            if not str(key).isprintable():
+                raise ValueError(
+                    f"The trainer {name!r} yields {str(key)!r}, which cannot be shown; "
+                    f"call it something else."
+                )
             if key in LABS:
                 raise ValueError(
                     f"The trainer {name!r} yields {key!r}, which the lab keeps for "
