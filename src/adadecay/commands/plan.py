@@ -20,7 +20,10 @@ def plan(
     ] = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Time a few batches of what was never run."),
+        typer.Option(
+            "--measure",
+            help="Time a few batches of what was never run; imports your modules.",
+        ),
     ] = False,
 ) -> None:
     """Show cells, trials, how many are done, and an estimate of the time left."""
