@@ -10,7 +10,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The kernel is compiled at install time, so its sources make the install stale too.
-BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/kernels/*.cpp src/adadecay/kernels/*.hpp)
+BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/adadecay/csrc/*.hpp)
 # Two pytest workers on two cores: one thread each for torch and its like.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = Path("src/adadecay/kernels")
-SOURCES = sorted(str(path) for path in KERNELS.glob("*.cpp"))
-HEADERS = sorted(str(path) for path in KERNELS.glob("*.hpp"))
+KERNEL = Path("src/adadecay/csrc")
+SOURCES = sorted(str(path) for path in KERNEL.glob("*.cpp"))
+HEADERS = sorted(str(path) for path in KERNEL.glob("*.hpp"))
 
 # No contraction: where two roundings or one matter, the code says which.
 GNU_FLAGS = [
@@ -22,6 +22,8 @@ GNU_FLAGS = [
     "-fvisibility=hidden",
     "-g0",
     "-pthread",
+    "-Wno-ignored-attributes",  # of vector types as template arguments
+    "-Wno-psabi",  # of vectors in functions that are inlined
 ]
 MICROSOFT_FLAGS = ["/std:c++17", "/O2", "/fp:precise"]
 

@@ -40,7 +40,7 @@ def test_without_a_compiler_the_install_works_and_has_no_kernel(tmp_path):
     built = wheel(tmp_path, CC="false", CXX="false")
     names = zipfile.ZipFile(built).namelist()
     assert not [name for name in names if name.endswith((".so", ".pyd"))]
-    assert "adadecay/kernels/loops.hpp" in names
+    assert "adadecay/csrc/loops.hpp" in names
     assert "adadecay/paths/fused.py" in names
 
 

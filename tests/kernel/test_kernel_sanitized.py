@@ -18,6 +18,7 @@ import adadecay
 HERE = Path(__file__).parent
 FLAGS = ["-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fPIC", "-shared"]
 FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"]
+FLAGS += ["-Wno-ignored-attributes", "-Wno-psabi"]
 TESTED = ("theta", "rates", "steps", "shortcut", "threads", "memory")
 
 
@@ -43,7 +44,11 @@ def package(tmp_path):
     folder = copy / "kernels"
     include = sysconfig.get_paths()["include"]
     words = ["g++", *FLAGS, "-DPy_LIMITED_API=0x030B0000", f"-I{include}"]
-    words += [*map(str, folder.glob("*.cpp")), "-o", str(folder / "_native.abi3.so")]
+    words += [
+        *map(str, (copy / "csrc").glob("*.cpp")),
+        "-o",
+        str(folder / "_native.abi3.so"),
+    ]
     subprocess.run(words, check=True)
     return copy
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from adadecay import AdaDecay
 from adadecay.paths import fused, shortcut
 
-SHAPES = [(700, 1100), (64,), (3, 50_000), (90_000,), (1, 7)]
+SHAPES = [(1700, 1300), (64,), (3, 50_000), (90_000,), (1, 7)]
 
 
 @pytest.fixture

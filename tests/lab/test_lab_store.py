@@ -239,10 +239,11 @@ def test_finished_trials_never_run_again_and_are_shared(tmp_path):
 
 
 def test_another_environment_starts_again_rather_than_mixing(tmp_path):
-    """A checkpoint made with another torch, thread count or instruction set."""
+    """A checkpoint made with another torch, thread count, instructions or kernel."""
     study = small_study(tmp_path, "adadecay", epochs=4)
     (trial,) = study.plan.unique
-    for key, value in (("torch", "2.0.0"), ("threads", 64), ("instructions", "SSE")):
+    others = {"torch": "2.0.0", "threads": 64, "instructions": "SSE"}
+    for key, value in (others | {"kernel_revision": 1}).items():
         _leave_checkpoint(study, trial, {key: value})
         notes = []
         run(study, workers=0, watch=lambda e, notes=notes: notes.append(e))

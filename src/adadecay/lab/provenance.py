@@ -92,6 +92,7 @@ def environment(*, device: str, threads: int) -> dict[str, Any]:
         "threads": threads,
         "device": device,
         "kernel": kernel(),
+        "kernel_revision": kernel_revision(),
     }
     if device.startswith("cuda"):
         found["device"] = torch.cuda.get_device_name(device)
@@ -103,6 +104,13 @@ def kernel() -> str:
     from adadecay import kernels
 
     return "native" if kernels.available() else "none"
+
+
+def kernel_revision() -> int | None:
+    """Return the number that is raised whenever the bits of the kernel change."""
+    from adadecay import kernels
+
+    return None if kernels.native is None else int(kernels.native.revision())
 
 
 def kernel_fault() -> str:

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "form.hpp"
+#include "isa.hpp"
 #include "step.hpp"
 
 namespace adadecay {
@@ -18,7 +18,7 @@ struct Sample {
 // Appends for each tensor the mean of θ over its sample, Σθw² / Σw², and the quantiles of
 // θ at the levels, which ascend. Statistics are of whole layers; with unit_mean θ is
 // divided by its mean over the sample. A sample of nothing gives NaN.
-void look(const Form& form, const std::vector<Tensor>& tensors,
+void look(const Isa& isa, const std::vector<Tensor>& tensors,
           const std::vector<Sample>& samples, double alpha, bool unit_mean,
           const std::vector<double>& levels, int threads, std::vector<double>& out);
 

@@ -1,4 +1,4 @@
-// The kernel's Python face: adadecay.kernels._native, in the limited API of Python
+// The Python module adadecay.kernels._native, in the limited API of Python
 // 3.11, so that one build serves every later Python. Tensors come as addresses, sizes
 // and type numbers in plain lists: no torch header, no torch at build time. Whoever
 // calls keeps the tensors alive and has checked that they lie in memory without gaps.
@@ -13,36 +13,24 @@
 #include <new>
 #include <vector>
 
-#include "form.hpp"
+#include "isa.hpp"
 #include "look.hpp"
 #include "statistics.hpp"
 #include "step.hpp"
 
 namespace {
 
-using adadecay::Form;
+using adadecay::Isa;
+using adadecay::isa_at;
+using adadecay::kIsas;
 
-const Form* const* all_forms() {
-  static const Form* const forms[] = {adadecay::avx512_form(), adadecay::avx2_form(),
-                                      adadecay::plain_form()};
-  return forms;
-}
-constexpr int kForms = 3;
-
-const Form* fastest_form() {
-  for (int k = 0; k < kForms; ++k) {
-    if (all_forms()[k] != nullptr) return all_forms()[k];
-  }
-  return nullptr;
-}
-
-const Form* chosen = nullptr;
+const Isa* chosen = nullptr;
 
 PyObject* forms(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
-  for (int k = 0; names != nullptr && k < kForms; ++k) {
-    if (all_forms()[k] == nullptr) continue;
-    PyObject* name = PyUnicode_FromString(all_forms()[k]->name);
+  for (int k = 0; names != nullptr && k < kIsas; ++k) {
+    if (isa_at(k) == nullptr) continue;
+    PyObject* name = PyUnicode_FromString(isa_at(k)->name);
     if (name == nullptr || PyList_Append(names, name) != 0) Py_CLEAR(names);
     Py_XDECREF(name);
   }
@@ -51,12 +39,16 @@ PyObject* forms(PyObject*, PyObject*) {
 
 PyObject* form(PyObject*, PyObject*) { return PyUnicode_FromString(chosen->name); }
 
+PyObject* revision(PyObject*, PyObject*) {
+  return PyLong_FromLong(adadecay::kRevision);
+}
+
 PyObject* choose(PyObject*, PyObject* argument) {
   const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
   if (name == nullptr) return nullptr;
-  for (int k = 0; k < kForms; ++k) {
-    if (all_forms()[k] != nullptr && std::strcmp(all_forms()[k]->name, name) == 0) {
-      chosen = all_forms()[k];
+  for (int k = 0; k < kIsas; ++k) {
+    if (isa_at(k) != nullptr && std::strcmp(isa_at(k)->name, name) == 0) {
+      chosen = isa_at(k);
       Py_RETURN_NONE;
     }
   }
@@ -97,7 +89,7 @@ bool read_tensors(PyObject* const* args, std::vector<adadecay::Tensor>& tensors)
     t.size = sizes[k];
     const int64_t type = types[k];
     t.layer = static_cast<int>(layers[k]);
-    t.fresh = false;
+    t.is_first_step = false;
     ok = params.ok && grads.ok && buffers.ok && sizes.ok && types.ok && layers.ok;
     if (ok && (type < 0 || type >= adadecay::kTypes || t.size < 0)) {
       PyErr_Format(PyExc_ValueError, "tensor %zd has type %lld and size %lld", k,
@@ -109,12 +101,16 @@ bool read_tensors(PyObject* const* args, std::vector<adadecay::Tensor>& tensors)
   for (Py_ssize_t i = 0; ok && i < fresh.length; ++i) {
     const int64_t k = fresh[i];
     ok = fresh.ok && k >= 0 && k < static_cast<int64_t>(tensors.size());
-    if (ok) tensors[static_cast<size_t>(k)].fresh = true;
+    if (ok) tensors[static_cast<size_t>(k)].is_first_step = true;
   }
   if (!ok && !PyErr_Occurred()) {
     PyErr_SetString(PyExc_ValueError, "the lists do not describe the same tensors");
   }
   return ok && fresh.ok;
+}
+
+int threads_for(const std::vector<adadecay::Tensor>& tensors, long available) {
+  return adadecay::useful_threads(tensors, static_cast<int>(available < 1 ? 1 : available));
 }
 
 bool read_doubles(PyObject* const* args, double* to, int count) {
@@ -165,7 +161,7 @@ PyObject* step_with(PyObject* const* args) {
   }
   std::vector<adadecay::Known> layers(known.size() / 3);
   for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i] = {known[3 * i], known[3 * i + 1], known[3 * i + 2]};
+    layers[i] = {{1.0, known[3 * i], known[3 * i + 1]}, known[3 * i + 2]};
   }
   const long switches = PyLong_AsLong(args[12]);
   const long threads = PyLong_AsLong(args[13]);
@@ -173,31 +169,30 @@ PyObject* step_with(PyObject* const* args) {
   const adadecay::Update update = {numbers[0],
                                    numbers[3],
                                    numbers[1],
-                                   1.0 - numbers[2],
+                                   numbers[2],
                                    (switches & kNesterov) != 0,
                                    (switches & kMaximize) != 0,
-                                   (switches & kDecoupled) != 0,
-                                   false};
+                                   (switches & kDecoupled) != 0};
   const adadecay::Options options = {update, numbers[4], (switches & kUnitMean) != 0,
-                                     static_cast<int>(threads < 1 ? 1 : threads)};
-  if (adadecay::unusable(tensors, update.momentum != 0.0)) Py_RETURN_FALSE;
+                                     threads_for(tensors, threads)};
+  if (adadecay::unsupported(tensors, update.momentum != 0.0)) Py_RETURN_FALSE;
   if (update.momentum == 0.0) {
     for (adadecay::Tensor& t : tensors) t.buffer = nullptr;
   }
-  PyObject* list = args[15];
-  std::vector<double> means(list == Py_None ? 0 : tensors.size());
+  if (args[15] != Py_None) {
+    PyErr_SetString(PyExc_ValueError, "the last argument must be None");
+    return nullptr;
+  }
   bool enough_memory = true;
   Py_BEGIN_ALLOW_THREADS;
   try {
     adadecay::take_step(*chosen, tensors, options,
-                        args[14] == Py_None ? nullptr : layers.data(),
-                        means.empty() ? nullptr : means.data());
+                        args[14] == Py_None ? nullptr : layers.data());
   } catch (const std::bad_alloc&) {
     enough_memory = false;  // thrown before any piece of work was handed out
   }
   Py_END_ALLOW_THREADS;
   if (!enough_memory) return PyErr_NoMemory();
-  if (!append_all(list, means)) return nullptr;
   Py_RETURN_TRUE;
 }
 
@@ -221,19 +216,20 @@ PyObject* parts_of(PyObject* const* args, PyObject* nothing) {
   if (!read_tensors(lists, tensors)) return nullptr;
   const long threads = PyLong_AsLong(args[4]);
   if (PyErr_Occurred()) return nullptr;
-  std::vector<adadecay::Part> parts(tensors.size());
+  std::vector<adadecay::Moments> parts(tensors.size());
   bool enough_memory = true;
   Py_BEGIN_ALLOW_THREADS;
   try {
-    adadecay::sum_up(*chosen, tensors, static_cast<int>(threads < 1 ? 1 : threads),
-                     parts.data());
+    adadecay::compute_moments(*chosen, tensors,
+                              threads_for(tensors, threads),
+                              parts.data());
   } catch (const std::bad_alloc&) {
     enough_memory = false;
   }
   Py_END_ALLOW_THREADS;
   if (!enough_memory) return PyErr_NoMemory();
   std::vector<double> numbers;
-  for (const adadecay::Part& part : parts) {
+  for (const adadecay::Moments& part : parts) {
     numbers.push_back(part.mean);
     numbers.push_back(part.root);
   }
@@ -307,7 +303,7 @@ PyObject* look_at(PyObject* const* args, PyObject* nothing) {
   Py_BEGIN_ALLOW_THREADS;
   try {
     adadecay::look(*chosen, tensors, samples, alpha, unit_mean != 0, levels,
-                   static_cast<int>(threads < 1 ? 1 : threads), numbers);
+                   threads_for(tensors, threads), numbers);
   } catch (const std::bad_alloc&) {
     enough_memory = false;
   }
@@ -322,24 +318,12 @@ PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return with_empty_list("look", 11, look_at, args, count);
 }
 
-// The curve without statistics: θ = 2 / (1 + exp(-alpha |g|)).
-adadecay::Rate bare_curve(double alpha) {
-  return {adadecay::Curve::careful, 1.0, 0.0, 0.0, -alpha * 1.4426950408889634, 0.0,
-          2.0};
-}
-
-adadecay::Rate rate_alone(const adadecay::Tensor& tensor, double alpha) {
-  const adadecay::Tensor* list = &tensor;
-  const int type = static_cast<int>(tensor.type);
-  adadecay::Basis basis = adadecay::choose_basis(&list, 1, tensor.size);
-  const auto& quick = basis.quick ? chosen->quick_sums : chosen->exact_sums;
-  adadecay::Sums sums = quick[type](tensor.grad, {tensor.size, 0}, basis.frame);
-  if (!adadecay::trustworthy(sums, tensor.size, basis.quick)) {
-    basis = adadecay::careful_basis(&list, 1, basis.frame);
-    sums = chosen->exact_sums[type](tensor.grad, {tensor.size, 0}, basis.frame);
-  }
-  return adadecay::rate_of(basis.frame, sums, tensor.size, alpha,
-                           tensor.type == adadecay::Type::f64);
+// Theta without statistics: θ = 2 / (1 + exp(-alpha |g|)).
+adadecay::Theta bare_curve(double alpha) {
+  adadecay::Theta theta;
+  theta.form = adadecay::ThetaForm::centred;
+  theta.slope = -alpha * 1.4426950408889634;
+  return theta;
 }
 
 // θ of one tensor on its own: (grad, size, type, alpha, out) or, on request,
@@ -365,10 +349,11 @@ PyObject* rates(PyObject*, PyObject* const* args, Py_ssize_t count) {
       nullptr, grad, nullptr, size, static_cast<adadecay::Type>(type), 0, false};
   double mean = 1.0;
   Py_BEGIN_ALLOW_THREADS;
-  const adadecay::Rate rate =
-      bare ? bare_curve(alpha) : rate_alone(tensor, alpha);
-  if (rate.curve != adadecay::Curve::none) {
-    mean = chosen->rates[type](grad, size, rate, out) / static_cast<double>(size);
+  const adadecay::Theta theta =
+      bare ? bare_curve(alpha) : adadecay::theta_of_tensor(*chosen, tensor, alpha);
+  if (theta.form != adadecay::ThetaForm::one) {
+    mean = chosen->rates[type](grad, size, theta, adadecay::Output::theta, out) /
+           static_cast<double>(size);
   } else {
     for (int64_t i = 0; i < size; ++i) {
       if (wide) reinterpret_cast<double*>(out)[i] = 1.0;
@@ -394,6 +379,7 @@ PyMethodDef* methods() {
       {"rates", fast(rates), METH_FASTCALL, "θ of one tensor, and its mean."},
       {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},
       {"form", form, METH_NOARGS, "The form in use."},
+      {"revision", revision, METH_NOARGS, "Raised whenever the kernel's bits change."},
       {"choose", choose, METH_O, "Use another form."},
       {nullptr, nullptr, 0, nullptr}};
   return table;
@@ -402,7 +388,7 @@ PyMethodDef* methods() {
 }  // namespace
 
 PyMODINIT_FUNC PyInit__native() {
-  chosen = fastest_form();
+  for (int k = 0; chosen == nullptr && k < kIsas; ++k) chosen = isa_at(k);
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native",
                                    "The AdaDecay step for CPU tensors.", -1, methods(),
                                    nullptr, nullptr, nullptr, nullptr};

@@ -3,7 +3,7 @@
 // very cores a second pool would want. So the kernel enters a region of the OpenMP
 // runtime that is already loaded, by its published entry point, and takes turns with
 // torch instead. Where there is none (or after a fork, when OpenMP's threads are gone
-// but its books still list them and would wait for ever) threads are made for the call.
+// but are still listed and would be waited for forever) threads are made for the call.
 #include "threads.hpp"
 
 #include <system_error>

@@ -1,11 +1,11 @@
-// Two-byte floats to wider numbers and back, one at a time: the plain form and the ends
-// of vectors use it. Rounding is to nearest even, and NaN stays NaN.
+// Two-byte floats to wider numbers and back, one at a time, where no vector instruction
+// does it. Rounding is to nearest even, and NaN stays NaN.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-#include "form.hpp"
+#include "isa.hpp"
 
 namespace adadecay {
 
@@ -21,11 +21,11 @@ inline float float_of(uint32_t bits) {
   return x;
 }
 
-inline float narrow_to_float(BFloat16 x) {
+inline float to_float(BFloat16 x) {
   return float_of(static_cast<uint32_t>(x.bits) << 16);
 }
 
-inline float narrow_to_float(Float16 x) {
+inline float to_float(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t rest = x.bits & 0x7fffu;
   if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
@@ -34,7 +34,7 @@ inline float narrow_to_float(Float16 x) {
   return float_of(sign | bits_of(small));
 }
 
-inline float narrow_to_float(float x) { return x; }
+inline float to_float(float x) { return x; }
 
 inline void round_to(float x, float* to) { *to = x; }
 
@@ -65,9 +65,9 @@ inline void round_to(float x, Float16* to) {
   to->bits = static_cast<uint16_t>(sign | rest);
 }
 
-inline double widen(float x) { return x; }
-inline double widen(double x) { return x; }
-inline double widen(BFloat16 x) { return narrow_to_float(x); }
-inline double widen(Float16 x) { return narrow_to_float(x); }
+inline double to_double(float x) { return x; }
+inline double to_double(double x) { return x; }
+inline double to_double(BFloat16 x) { return to_float(x); }
+inline double to_double(Float16 x) { return to_float(x); }
 
 }  // namespace adadecay

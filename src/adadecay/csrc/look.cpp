@@ -16,7 +16,7 @@ void read_as(const char* from, const Sample& sample, std::vector<double>& to) {
   to.resize(static_cast<size_t>(sample.count));
   for (int64_t i = 0; i < sample.count; ++i) {
     const int64_t place = sample.places != nullptr ? sample.places[i] : i;
-    to[static_cast<size_t>(i)] = std::fabs(widen(elements[place]));
+    to[static_cast<size_t>(i)] = std::fabs(to_double(elements[place]));
   }
 }
 
@@ -74,11 +74,11 @@ void append_quantiles(std::vector<double>& values, const std::vector<double>& le
 
 }  // namespace
 
-void look(const Form& form, const std::vector<Tensor>& tensors,
+void look(const Isa& isa, const std::vector<Tensor>& tensors,
           const std::vector<Sample>& samples, double alpha, bool unit_mean,
           const std::vector<double>& levels, int threads, std::vector<double>& out) {
-  std::vector<Part> parts(tensors.size());
-  sum_up(form, tensors, threads, parts.data());
+  std::vector<Moments> parts(tensors.size());
+  compute_moments(isa, tensors, threads, parts.data());
   std::map<int, int64_t> sizes;
   for (const Tensor& t : tensors) sizes[t.layer] += t.size;
   std::vector<double> theta, weights;

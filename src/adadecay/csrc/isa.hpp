@@ -1,0 +1,90 @@
+// The loops of the kernel over one piece of one tensor, compiled once per instruction
+// set. In: raw memory and numbers; out: memory, and sums in double. loops.hpp holds the
+// loops, step.cpp decides which piece is processed when.
+#pragma once
+
+#include <cstdint>
+
+namespace adadecay {
+
+// Raised by every change that alters a bit of what the kernel computes.
+constexpr int kRevision = 2;
+
+enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
+constexpr int kTypes = 4;
+constexpr int64_t kBytes[kTypes] = {4, 8, 2, 2};
+
+// Distinct types for the two-byte floats, so that a load picks its conversion.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+
+// |g| is summed as (|g| - shift) * scale; the scale is a power of two.
+struct Shift {
+  double shift, scale;
+};
+
+// Sums of (|g| - shift) * scale and of its square over one piece.
+struct Sums {
+  double first, second;
+};
+
+// How |g| becomes the exponent y of θ = numerator / (1 + 2^y).
+enum class ThetaForm {
+  one,      // θ = 1, exactly
+  affine,   // 2^y = factor * 2^(|g| * slope), the factor being at most 2^16
+  scaled,   // 2^y = factor * 2^(|g| * scale * slope)
+  centred,  // y = ((|g| * scale - mean_high) - mean_low) * slope
+  stored,   // 1 + 2^y itself, which `rates` has computed
+};
+
+// `limit` bounds |g| (times scale) where |g| * slope would leave the exponents of float.
+struct Theta {
+  ThetaForm form = ThetaForm::one;
+  double scale = 1.0, mean_high = 0.0, mean_low = 0.0;
+  double slope = 0.0, factor = 1.0, limit = 0.0, numerator = 2.0;
+};
+
+// The options of torch.optim.SGD that reach the inner loop.
+struct Update {
+  double lr, weight_decay, momentum, dampening;
+  bool nesterov, maximize, decoupled;
+};
+
+// A piece of a tensor: `count` elements, and `beyond` more that the same thread
+// processes next and may prefetch.
+struct Extent {
+  int64_t count, beyond;
+};
+
+// Where `rates` writes: θ, or the denominators 1 + 2^y for a later `update`; both are
+// double for f64 and float otherwise.
+enum class Output { none, theta, denominators };
+
+struct Isa {
+  const char* name;
+  // Sums in float (statistics.cpp checks them; no shift), and entirely in double.
+  Sums (*quick_sums[kTypes])(const void* grad, Extent, Shift);
+  Sums (*exact_sums[kTypes])(const void* grad, Extent, Shift);
+  // Return the sum of θ, and write to `out` what `Output` says.
+  double (*rates[kTypes])(const void* grad, int64_t count, const Theta&, Output,
+                          void* out);
+  // Take a step in place. A null buffer means no momentum; on the first step the buffer
+  // is only written. `denominators` are those of `rates`, or null.
+  void (*update[kTypes])(void* param, const void* grad, void* buffer,
+                         bool is_first_step, const void* denominators, Extent,
+                         const Theta&, const Update&);
+};
+
+// One per isa_*.cpp file; the vector ones exist on x86-64 only.
+extern const Isa plain_loops, avx2_loops, avx512_loops;
+
+// The instruction sets that this build holds and this CPU runs, fastest first; null
+// where there is none.
+constexpr int kIsas = 3;
+const Isa* isa_at(int k);
+
+}  // namespace adadecay

@@ -1,0 +1,49 @@
+// Every CPU: vectors of 16 bytes, which the compiler turns into whatever its target has
+// (SSE2, NEON, none).
+#include "isa.hpp"
+#include "scalar.hpp"
+
+namespace adadecay {
+namespace {
+
+constexpr int kRegister = 16;
+typedef float F32 __attribute__((vector_size(kRegister)));
+typedef double F64 __attribute__((vector_size(kRegister)));
+
+// One rounding where the target has a fused multiply-add, else two.
+inline F32 multiply_add(F32 a, F32 b, F32 c) {
+#ifdef __FP_FAST_FMAF
+  for (int k = 0; k < 4; ++k) c[k] = __builtin_fmaf(a[k], b[k], c[k]);
+  return c;
+#else
+  return a * b + c;
+#endif
+}
+inline F64 multiply_add(F64 a, F64 b, F64 c) {
+#ifdef __FP_FAST_FMA
+  for (int k = 0; k < 2; ++k) c[k] = __builtin_fma(a[k], b[k], c[k]);
+  return c;
+#else
+  return a * b + c;
+#endif
+}
+inline F32 hold(F32 x) { return x; }
+inline F64 hold(F64 x) { return x; }
+typedef float HalfF32 __attribute__((vector_size(kRegister / 2)));
+inline F64 to_f64(HalfF32 x) { return F64{x[0], x[1]}; }
+template <class Half>
+inline F32 load_half(const Half* from) {
+  return F32{to_float(from[0]), to_float(from[1]), to_float(from[2]), to_float(from[3])};
+}
+inline void store_half(Float16* to, F32 x) {
+  for (int k = 0; k < 4; ++k) round_to(x[k], to + k);
+}
+
+#include "vector.hpp"
+#include "loops.hpp"
+
+}  // namespace
+
+const Isa plain_loops = isa_of_loops("plain");
+
+}  // namespace adadecay

@@ -1,0 +1,340 @@
+// The loops of the kernel, written once for every instruction set: included by each
+// isa_*.cpp file after vector.hpp, inside the same unnamed namespace.
+
+template <class T>
+struct VectorOf {
+  using type = Floats;
+};
+template <>
+struct VectorOf<double> {
+  using type = Doubles;
+};
+
+// The hardware prefetches a stream only up to the end of a page, and then waits until
+// the address of the next page is translated. Touching one line of each page sixteen
+// pages ahead hides that: a quarter off the time of a large step. Not beyond the
+// thread's own share, because another thread may be writing there.
+constexpr int64_t kPage = 4096, kAhead = 16;
+
+template <class T, class... Streams>
+INLINE void prefetch_pages(Extent extent, int64_t i, const Streams*... streams) {
+  constexpr int64_t kLength = kPage / sizeof(T);
+  const int64_t next = i + kAhead * kLength;
+  if (i % kLength == 0 && next < extent.count + extent.beyond) {
+    (..., __builtin_prefetch(streams + next));
+  }
+}
+
+// Adds the elements that do not fill a vector, one at a time.
+template <class T>
+Sums add_rest(Sums sums, const T* grad, int64_t i, int64_t count, Shift shift) {
+  for (; i < count; ++i) {
+    const double d = (__builtin_fabs(to_double(grad[i])) - shift.shift) * shift.scale;
+    sums.first += d;
+    sums.second += d * d;
+  }
+  return sums;
+}
+
+template <class T>
+Sums exact_sums_of(const void* memory, Extent extent, Shift by) {
+  const T* grad = static_cast<const T*>(memory);
+  const Doubles shift = Doubles::all(by.shift), scale = Doubles::all(by.scale);
+  Doubles first = Doubles::all(0.0), second = first;
+  int64_t i = 0;
+  for (; i + Doubles::width <= extent.count; i += Doubles::width) {
+    prefetch_pages<T>(extent, i, grad);
+    const Doubles d = (abs(Doubles::load(grad + i)) - shift) * scale;
+    first = first + d;
+    second = fma(d, d, second);
+  }
+  Total totals[2];
+  add(totals[0], folded(first));
+  add(totals[1], folded(second));
+  return add_rest({sum(totals[0]), sum(totals[1])}, grad, i, extent.count, by);
+}
+
+// Each lane adds four numbers in float, then four such sums are added, and the rest is
+// done in double: at most five roundings to float, whatever the size of the layer.
+template <class T, bool kScaled>
+Sums sum_in_float(const T* grad, Extent extent, double by) {
+  constexpr int kStep = 4 * Floats::width;
+  const Floats scale = Floats::all(by);
+  Total totals[2];
+  int64_t i = 0;
+  for (; i + kStep <= extent.count; i += kStep) {
+    prefetch_pages<T>(extent, i, grad);
+    Floats first, second;
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      Floats x = abs(Floats::load(grad + i + k * Floats::width));
+      if (kScaled) x = x * scale;
+      first = k == 0 ? x : Floats(first + x);
+      second = k == 0 ? Floats(x * x) : Floats(fma(x, x, second));
+    }
+    add(totals[0], folded(first));
+    add(totals[1], folded(second));
+  }
+  return add_rest({sum(totals[0]), sum(totals[1])}, grad, i, extent.count, {0.0, by});
+}
+
+template <class T>
+Sums quick_sums_of(const void* memory, Extent extent, Shift by) {
+  const T* grad = static_cast<const T*>(memory);
+  return by.scale == 1.0 ? sum_in_float<T, false>(grad, extent, by.scale)
+                         : sum_in_float<T, true>(grad, extent, by.scale);
+}
+
+// Coefficients of 2^f for |f| <= 1/2, highest power first: minimax polynomials that
+// keep 2^0 = 1 exact, with relative errors of at most 9.2e-8 (float) and 2e-17.
+template <class S>
+struct Exp2 {
+  static constexpr int count = 6;
+  static constexpr double coefficients[count] = {
+      0.0013264727425845739, 0.00967151263821206, 0.05550733742650856,
+      0.2402224208542984,    0.6931469775991829,  1.0};
+  static constexpr double magic = 0x1.8p23 + 127.0, largest_exponent = 126.0;
+};
+template <>
+struct Exp2<double> {
+  static constexpr int count = 12;
+  static constexpr double coefficients[count] = {
+      0x1.c0638527edf34p-32, 0x1.e605f979c7a5dp-28, 0x1.b54167a0b9061p-24,
+      0x1.62bfd49ed0adfp-20, 0x1.ffcbee3b0af8cp-17, 0x1.4309130961163p-13,
+      0x1.5d87fe7bbbe07p-10, 0x1.3b2ab6fba1e1cp-7,  0x1.c6b08d7048f31p-5,
+      0x1.ebfbdff82c598p-3,  0x1.62e42fefa39f3p-1,  1.0};
+  static constexpr double magic = 0x1.8p52 + 1023.0, largest_exponent = 1022.0;
+};
+
+// The denominators of θ, 1 + 2^y. Adding `magic` rounds y to an integer n and leaves n
+// plus the exponent's bias in the low bits of the sum: shifted up, these are the bits
+// of 2^n. The rest of y goes through the polynomial.
+template <class V, ThetaForm kForm>
+struct Denominators {
+  using Power = Exp2<typename V::Scalar>;
+  V scale, mean_high, mean_low, slope, limit, coefficients[Power::count];
+  explicit Denominators(const Theta& t)
+      : scale(V::all(t.scale)),
+        mean_high(V::all(t.mean_high)),
+        mean_low(V::all(t.mean_low)),
+        slope(V::all(t.slope)),
+        limit(V::all(t.limit)) {
+    for (int k = 0; k < Power::count; ++k) {
+      coefficients[k] = V::all(Power::coefficients[k] * t.factor);
+    }
+  }
+  INLINE V operator()(V grad) const {
+    const V magic = held(V::all(Power::magic));
+    V x = abs(grad), rounded, f;
+    if (kForm == ThetaForm::centred) {
+      // The mean is subtracted in two parts: near-equal |g| cancel exactly against the
+      // first, and the second holds what a single rounded mean would lose.
+      const V last = V::all(Power::largest_exponent);  // beyond it θ is at its limit
+      const V y = (fma(x, scale, -mean_high) - mean_low) * slope;
+      const V bounded = at_least(at_most(y, last), -last);
+      rounded = bounded + magic;
+      f = bounded - (rounded - magic);
+    } else {
+      if (kForm == ThetaForm::scaled) x = x * scale;
+      x = magnitude_at_most(x, held(limit));
+      const V factor = held(slope);
+      rounded = fma(x, factor, magic);
+      f = fma(x, factor, magic - rounded);
+    }
+    V p = held(coefficients[0]);
+    for (int k = 1; k < Power::count; ++k) p = fma(p, f, held(coefficients[k]));
+    return fma(p, power_of_low_bits(rounded), held(V::all(1.0)));
+  }
+};
+
+template <class T, ThetaForm kForm>
+double rate_piece(const T* grad, int64_t count, const Theta& theta, Output output,
+                  typename VectorOf<T>::type::Scalar* out) {
+  using V = typename VectorOf<T>::type;
+  constexpr int kRun = 8;  // vectors added in their own precision
+  const Denominators<V, kForm> denominators(theta);
+  const V numerator = V::all(theta.numerator);
+  Total total;
+  int64_t i = 0;
+  while (i + V::width <= count) {
+    Folded<V> run = {};
+    for (int k = 0; k < kRun && i + V::width <= count; ++k, i += V::width) {
+      const V q = denominators(V::load(grad + i)), value = held(numerator) / q;
+      if (output != Output::none) store(out + i, output == Output::theta ? value : q);
+      add(run, value);
+    }
+    add(total, run);
+  }
+  double all = sum(total);
+  if (i < count) {
+    const int64_t rest = count - i;
+    T grads[V::width] = {};
+    typename V::Scalar thetas[V::width], outs[V::width];
+    __builtin_memcpy(grads, grad + i, rest * sizeof(T));
+    rate_piece<T, kForm>(grads, V::width, theta, Output::theta, thetas);
+    for (int64_t k = 0; k < rest; ++k) all += thetas[k];
+    if (output != Output::none) {
+      rate_piece<T, kForm>(grads, V::width, theta, output, outs);
+      __builtin_memcpy(out + i, outs, rest * sizeof outs[0]);
+    }
+  }
+  return all;
+}
+
+template <class T>
+double rates_of(const void* memory, int64_t count, const Theta& theta, Output output,
+                void* to) {
+  const T* grad = static_cast<const T*>(memory);
+  auto* out = static_cast<typename VectorOf<T>::type::Scalar*>(to);
+  if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
+    if (theta.form == ThetaForm::affine) {
+      return rate_piece<T, ThetaForm::affine>(grad, count, theta, output, out);
+    }
+    if (theta.form == ThetaForm::scaled) {
+      return rate_piece<T, ThetaForm::scaled>(grad, count, theta, output, out);
+    }
+  }
+  return rate_piece<T, ThetaForm::centred>(grad, count, theta, output, out);
+}
+
+// The options of a step. The usual ones are constants, so that the compiler removes the
+// branches from the loop.
+struct AnyFlags {
+  bool decays, decoupled, momentum, is_first_step, damped, nesterov, maximize;
+};
+struct UsualFlags {
+  static constexpr bool decays = true, decoupled = false, momentum = true,
+                        is_first_step = false, damped = false, nesterov = false,
+                        maximize = false;
+};
+
+// What θ is multiplied by: the decay, or what a decoupled decay removes from w.
+inline double decay_factor(const Update& u) {
+  if (u.weight_decay == 0.0) return 1.0;
+  return u.decoupled ? -u.lr * u.weight_decay : u.weight_decay;
+}
+
+template <class V, bool kAdaptive, class Flags>
+struct Stepper {
+  Flags on;
+  V minus_lr, momentum, undamped;
+
+  Stepper(Flags flags, const Update& u)
+      : on(flags),
+        minus_lr(V::all(-u.lr)),
+        momentum(V::all(u.momentum)),
+        undamped(V::all(1.0 - u.dampening)) {}
+
+  // One vector of w, g and the buffer; `decay` is θ times decay_factor. With θ = 1 each
+  // operation is the one that torch.optim.SGD performs.
+  INLINE void operator()(V& w, V g, V& buffer, V decay) const {
+    if (on.maximize) g = -g;
+    V d = g;
+    if (on.decays) {
+      if (on.decoupled) {
+        w = fma(decay, w, w);
+      } else {
+        d = fma(decay, w, g);
+      }
+    }
+    if (on.momentum) {
+      if (on.is_first_step) {
+        buffer = d;
+      } else if (kAdaptive && !on.damped) {
+        buffer = fma(held(momentum), buffer, d);
+      } else {
+        buffer = fma(undamped, d, momentum * buffer);
+      }
+      d = on.nesterov ? V(fma(momentum, buffer, d)) : buffer;
+    }
+    w = fma(held(minus_lr), d, w);
+  }
+};
+
+template <class T, ThetaForm kForm, class Flags>
+void update_piece(T* param, const T* grad, T* buffer,
+                  const typename VectorOf<T>::type::Scalar* stored, Extent extent,
+                  const Theta& theta, const Update& u, Flags on) {
+  using V = typename VectorOf<T>::type;
+  constexpr bool kAdaptive = kForm != ThetaForm::one;
+  const Stepper<V, kAdaptive, Flags> step(on, u);
+  const Denominators<V, kForm> denominators(theta);
+  const V numerator = V::all(theta.numerator * decay_factor(u));
+  const V factor = V::all(decay_factor(u));
+  V b = V::all(0.0);
+  int64_t i = 0;
+  for (; i + V::width <= extent.count; i += V::width) {
+    if (on.momentum) {
+      prefetch_pages<T>(extent, i, param, grad, buffer);
+    } else {
+      prefetch_pages<T>(extent, i, param, grad);
+    }
+    const V g = V::load(grad + i);
+    V decay = factor;
+    if (kForm == ThetaForm::stored) {
+      decay = held(numerator) / V::load(stored + i);
+    } else if (kAdaptive) {
+      decay = held(numerator) / denominators(g);
+    }
+    V w = V::load(param + i);
+    if (on.momentum && !on.is_first_step) b = V::load(buffer + i);
+    step(w, g, b, decay);
+    store(param + i, w);
+    if (on.momentum) store(buffer + i, b);
+  }
+  if (i == extent.count) return;
+  const int64_t rest = extent.count - i;
+  T ws[V::width] = {}, gs[V::width] = {}, bs[V::width] = {};
+  typename V::Scalar qs[V::width] = {};
+  __builtin_memcpy(ws, param + i, rest * sizeof(T));
+  __builtin_memcpy(gs, grad + i, rest * sizeof(T));
+  if (on.momentum && !on.is_first_step) __builtin_memcpy(bs, buffer + i, rest * sizeof(T));
+  if (kForm == ThetaForm::stored) __builtin_memcpy(qs, stored + i, rest * sizeof qs[0]);
+  update_piece<T, kForm>(ws, gs, bs, qs, {V::width, 0}, theta, u, on);
+  __builtin_memcpy(param + i, ws, rest * sizeof(T));
+  if (on.momentum) __builtin_memcpy(buffer + i, bs, rest * sizeof(T));
+}
+
+template <class T>
+void update_of(void* param, const void* grad, void* buffer, bool is_first_step,
+               const void* denominators, Extent extent, const Theta& theta,
+               const Update& u) {
+  T* w = static_cast<T*>(param);
+  const T* g = static_cast<const T*>(grad);
+  T* b = static_cast<T*>(buffer);
+  const auto* q = static_cast<const typename VectorOf<T>::type::Scalar*>(denominators);
+  const AnyFlags on = {u.weight_decay != 0.0, u.decoupled, b != nullptr, is_first_step,
+                       u.dampening != 0.0,    u.nesterov,  u.maximize};
+  const bool usual = on.decays && !on.decoupled && on.momentum && !on.is_first_step &&
+                     !on.damped && !on.nesterov && !on.maximize;
+  using Form = ThetaForm;
+  if (theta.form == Form::one) {
+    return update_piece<T, Form::one>(w, g, b, q, extent, theta, u, on);
+  }
+  if (q != nullptr) {
+    return update_piece<T, Form::stored>(w, g, b, q, extent, theta, u, on);
+  }
+  if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
+    if (theta.form == Form::affine && usual) {
+      return update_piece<T, Form::affine>(w, g, b, q, extent, theta, u, UsualFlags{});
+    }
+    if (theta.form == Form::affine) {
+      return update_piece<T, Form::affine>(w, g, b, q, extent, theta, u, on);
+    }
+    if (theta.form == Form::scaled) {
+      return update_piece<T, Form::scaled>(w, g, b, q, extent, theta, u, on);
+    }
+  }
+  return update_piece<T, Form::centred>(w, g, b, q, extent, theta, u, on);
+}
+
+constexpr Isa isa_of_loops(const char* name) {
+  return {name,
+          {quick_sums_of<float>, exact_sums_of<double>, quick_sums_of<BFloat16>,
+           quick_sums_of<Float16>},
+          {exact_sums_of<float>, exact_sums_of<double>, exact_sums_of<BFloat16>,
+           exact_sums_of<Float16>},
+          {rates_of<float>, rates_of<double>, rates_of<BFloat16>, rates_of<Float16>},
+          {update_of<float>, update_of<double>, update_of<BFloat16>,
+           update_of<Float16>}};
+}

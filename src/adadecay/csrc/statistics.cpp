@@ -1,0 +1,166 @@
+// From a layer's gradient to its mean and deviation, and from those to the numbers that
+// turn |g| into θ. Float sums of |g| and g² are good enough for most layers; the sums
+// themselves show where they are not.
+#include "statistics.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
+#include "scalar.hpp"
+
+namespace adadecay {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr int kSamples = 15;
+
+double magnitude_at(const Tensor& t, int64_t i) {
+  switch (t.type) {
+    case Type::f32: return std::fabs(reinterpret_cast<const float*>(t.grad)[i]);
+    case Type::f64: return std::fabs(reinterpret_cast<const double*>(t.grad)[i]);
+    case Type::bf16:
+      return std::fabs(to_double(reinterpret_cast<const BFloat16*>(t.grad)[i]));
+    default: return std::fabs(to_double(reinterpret_cast<const Float16*>(t.grad)[i]));
+  }
+}
+
+bool has_f64(const Members& members) {
+  return std::any_of(members.tensors, members.tensors + members.count,
+                     [](const Tensor* t) { return t->type == Type::f64; });
+}
+
+// 2^-e for x = m * 2^e, kept within 2^±limit.
+double reciprocal_scale(double x, int limit) {
+  if (!(x > 0.0) || !std::isfinite(x)) return 1.0;
+  int exponent;
+  std::frexp(x, &exponent);
+  return std::ldexp(1.0, -std::clamp(exponent, -limit, limit));
+}
+
+double within(double x, double limit) {
+  return std::fmax(-limit, std::fmin(x, limit));
+}
+
+// Visits 15 magnitudes in ascending order of their values; NaN sorts anywhere.
+void sample(const Members& members, double* samples) {
+  int i = 0;
+  int64_t before = 0;  // elements of the tensors before tensor i
+  for (int k = 0; k < kSamples; ++k) {
+    const int64_t at = members.size * k / kSamples;
+    while (at - before >= members.tensors[i]->size) before += members.tensors[i++]->size;
+    const double x = magnitude_at(*members.tensors[i], at - before);
+    int place = k;
+    for (; place > 0 && samples[place - 1] > x; --place) {
+      samples[place] = samples[place - 1];
+    }
+    samples[place] = x;
+  }
+}
+
+// For arithmetic in float. |g| that float cannot divide by sigma is first brought into
+// range by a power of two. If the mean is not many deviations from zero, it becomes a
+// factor of 2^y, and costs the loop nothing. Else it is subtracted first, in two parts.
+Theta f32_theta(double mean_high, double mean_low, double sigma, double alpha) {
+  const bool ordinary = sigma > 0x1p-100 && sigma < 0x1p100;
+  Theta theta;
+  theta.scale = ordinary ? 1.0 : sigma < 1.0 ? 0x1p100 : 0x1p-60;
+  const double high = mean_high * theta.scale, low = mean_low * theta.scale;
+  theta.slope =
+      static_cast<float>(within(-alpha * kLog2E / (sigma * theta.scale), FLT_MAX));
+  const double intercept = -high * theta.slope;
+  if (intercept >= 0.0 && intercept < 16.0 && -theta.slope > 0x1p-120 &&
+      -theta.slope < 0x1p120) {
+    theta.form = ordinary ? ThetaForm::affine : ThetaForm::scaled;
+    theta.factor = std::exp2(intercept);
+    theta.limit = 126.0 / -theta.slope;
+    return theta;
+  }
+  theta.form = ThetaForm::centred;
+  theta.mean_high = static_cast<float>(high);
+  theta.mean_low = (high - theta.mean_high) + low;
+  return theta;
+}
+
+Theta f64_theta(double mean_high, double mean_low, double sigma, double alpha,
+                double scale) {
+  Theta theta;
+  theta.form = ThetaForm::centred;
+  theta.scale = scale;
+  theta.mean_high = mean_high;
+  theta.mean_low = mean_low;
+  theta.slope = within(-alpha * kLog2E / sigma, DBL_MAX);
+  return theta;
+}
+
+// Equal |g| (sigma is 0) and anything that is not finite: the layer decays as in SGD.
+bool decays_as_sgd(double sigma, double alpha) {
+  return !(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0;
+}
+
+}  // namespace
+
+SumPlan choose_plan(const Members& members) {
+  double samples[kSamples];
+  sample(members, samples);
+  const double median = samples[kSamples / 2];
+  const double typical = median > 0.0 ? median : samples[kSamples - 1];
+  if (has_f64(members)) return {{median, reciprocal_scale(typical, 1000)}, true};
+  // Within 2^±30 no square that counts leaves the range of float.
+  const bool ordinary = typical > 0x1p-30 && typical < 0x1p30;
+  return {{0.0, ordinary ? 1.0 : reciprocal_scale(typical, 100)}, !(typical > 0.0)};
+}
+
+bool finite(Sums sums, int64_t count, const SumPlan& plan) {
+  if (!std::isfinite(sums.first) || !std::isfinite(sums.second)) return false;
+  if (plan.exact && sums.first == 0.0 && sums.second == 0.0) return true;  // all equal
+  const double n = static_cast<double>(count);
+  const double offset = sums.first / n, square = sums.second / n;
+  if (plan.exact) return square > 0x1p-900;
+  return square > 0x1p-100 && square - offset * offset > square / 6;
+}
+
+SumPlan exact_plan(const Members& members) {
+  double samples[kSamples], largest = 0.0;
+  sample(members, samples);
+  // The median is at most one deviation from the mean, so that little cancels.
+  const double shift = samples[kSamples / 2];
+  if (!has_f64(members)) return {{shift, 1.0}, true};  // no square leaves double's range
+  for (int k = 0; k < members.count; ++k) {
+    const Tensor& t = *members.tensors[k];
+    for (int64_t i = 0; i < t.size; ++i) {
+      largest = std::fmax(largest, std::fabs(magnitude_at(t, i) - shift));
+    }
+  }
+  return {{shift, reciprocal_scale(largest, 1000)}, true};
+}
+
+Moments moments_of(Shift shift, Sums sums, int64_t count) {
+  const double n = static_cast<double>(count), offset = sums.first / n;
+  const double root = std::sqrt(std::fmax(sums.second - sums.first * offset, 0.0));
+  return {n, shift.shift + offset / shift.scale, root / shift.scale};
+}
+
+Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64) {
+  const double n = static_cast<double>(count), offset = sums.first / n;
+  const double sigma = std::sqrt(sums.second / n - offset * offset);
+  if (decays_as_sgd(sigma, alpha)) return Theta{};
+  // The mean is high + low exactly (Knuth's two-sum).
+  const double base = shift.shift * shift.scale, high = base + offset;
+  const double low = std::fabs(base) >= std::fabs(offset) ? (base - high) + offset
+                                                          : (offset - high) + base;
+  if (f64) return f64_theta(high, low, sigma, alpha, shift.scale);
+  return f32_theta(high / shift.scale, low / shift.scale, sigma / shift.scale, alpha);
+}
+
+Theta theta_of(const Moments& moments, double average, double alpha, bool f64) {
+  const double sigma = moments.root / std::sqrt(moments.count);
+  if (decays_as_sgd(sigma, alpha)) return Theta{};
+  const double scale = f64 ? reciprocal_scale(sigma, 1000) : 1.0;
+  Theta theta = f64 ? f64_theta(moments.mean * scale, 0.0, sigma * scale, alpha, scale)
+                    : f32_theta(moments.mean, 0.0, sigma, alpha);
+  theta.numerator = 2.0 / average;
+  return theta;
+}
+
+}  // namespace adadecay
