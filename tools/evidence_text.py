@@ -201,7 +201,7 @@ def claims_text(studies: Mapping[str, Analysis]) -> str:
     for analysis in studies.values():
         numbers = Numbers.fitting(analysis)
         for result in analysis.claims:
-            known = analysis.evidence.of_the_paper
+            known = analysis.evidence.paper
             if not known or result.verdict is Verdict.NOT_TESTED:
                 continue
             tested.add(result.claim.name)

@@ -31,7 +31,7 @@ def put(root, place, results, **facts):
     folder.mkdir(parents=True, exist_ok=True)
     rates = simulate_rates(results)
     facts = {"name": place, "facts": {"torch": ("2.13.0",)}, **facts}
-    write_kept(Evidence(results, rates=rates, **facts), folder)
+    write_kept(Evidence(results, rates=rates, paper=True, **facts), folder)
 
 
 @pytest.fixture

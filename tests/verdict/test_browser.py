@@ -35,6 +35,7 @@ def pages(tmp_path_factory):
     paper = Evidence(
         results,
         rates=simulate_rates(results),
+        paper=True,
         name="paper/some",
         title="Some of the paper",
         problems=(

@@ -25,6 +25,7 @@ def _evidence(*, larger_is_better: bool, name: str) -> Evidence:
             better("score", BEST_ON_TEST), better("validation_score", CHOSEN)
         ),
         name=name,
+        paper=name == "tuned",
         baseline="sgd",
         held_out=0.1,
         chosen=("weight_decay",),

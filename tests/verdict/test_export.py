@@ -34,7 +34,7 @@ def exactly(settings, cells):
         first = pl.col("epoch") == 0
         level = pl.when(first).then(cell.maximum).otherwise(cell.average)
         frames.append(rows.with_columns(score=level))
-    return analyse(Evidence(pl.concat(frames), name="paper/some"))
+    return analyse(Evidence(pl.concat(frames), paper=True, name="paper/some"))
 
 
 def rows_of(text: str) -> list[str]:
@@ -84,7 +84,9 @@ def test_a_table_is_trimmed_as_asked_and_marks_the_best(larger):
 
 def test_missing_cells_are_dashes():
     found = analyse(
-        Evidence(simulate(comparison_settings()[:6], trials=2), name="paper/some")
+        Evidence(
+            simulate(comparison_settings()[:6], trials=2), paper=True, name="paper/some"
+        )
     )
     text = tex_tables(found)["comparison"]
     row = next(line for line in text.splitlines() if line.startswith("ave"))
@@ -107,7 +109,7 @@ def test_text_is_escaped():
 
 
 def test_csv_has_the_numbers_unrounded(tmp_path):
-    analysis = analyse(Evidence(two_arms(0.2, trials=6), name="paper/some"))
+    analysis = analyse(Evidence(two_arms(0.2, trials=6), paper=True, name="paper/some"))
     files = write_csv(analysis, tmp_path / "out")
     assert [path.name for path in files] == [
         "settings.csv",

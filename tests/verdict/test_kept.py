@@ -76,7 +76,10 @@ def test_an_exported_table_alone_is_enough(tmp_path, kind):
     evidence = read_kept(folder, name="paper/comparison")
     assert evidence.baseline == "sgd"
     assert evidence.title.startswith("Table 3")
-    assert told(evidence)[0] == told(Evidence(table, name="paper/comparison"))[0]
+    assert (
+        told(evidence)[0]
+        == told(Evidence(table, paper=True, name="paper/comparison"))[0]
+    )
     assert read_kept(folder, name="mine").baseline is None
 
 

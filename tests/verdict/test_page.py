@@ -150,7 +150,7 @@ def test_few_pairs_say_how_far_their_interval_can_be_trusted():
 
 def test_a_shortened_study_says_so_and_judges_nothing():
     results = simulate(comparison_settings()[:6], trials=3, epochs=20)
-    text = text_of(Evidence(results, name="paper/comparison[epochs=20]"))
+    text = text_of(Evidence(results, paper=True, name="paper/comparison[epochs=20]"))
     assert "Not as in the paper: 20 epochs instead of 100" in text
     assert "not comparable" in text
     assert "✓ replicated" not in text.split("The rule, fixed")[0]
@@ -168,7 +168,7 @@ def test_a_larger_score_may_be_worse():
 
 def test_a_study_of_the_paper_has_the_papers_numbers_and_the_rule_beside_each():
     results = simulate(comparison_settings()[:12], trials=4)
-    text = text_of(Evidence(results, name="paper/comparison"))
+    text = text_of(Evidence(results, paper=True, name="paper/comparison"))
     assert "98.53" in text
     assert "(of 50)" in text  # maxima compare only at equal numbers of trials
     assert "“inconclusive” here means" in text

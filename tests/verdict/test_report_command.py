@@ -64,7 +64,7 @@ def test_evidence_of_a_study(ran):
     assert (evidence.name, evidence.baseline) == (ran.name, "sgd")
     assert evidence.planned == 4
     assert evidence.score_name == "test accuracy (%)"
-    assert not evidence.of_the_paper
+    assert not evidence.paper
     assert evidence.facts["torch"][0].startswith("2.")
     assert "commit" in evidence.facts or "adadecay" in evidence.facts
     assert set(evidence.rates.get_column("layer")) >= {"1.weight", "1.bias"}

@@ -87,7 +87,9 @@ def test_bars_of_a_forest_are_never_drawn_over_each_other():
         for by in ("mean", "power")
     ]
     results = simulate([ours, *others], trials=4, epochs=5)
-    analysis = analyse(Evidence(results, name="controls", baseline="adadecay"))
+    analysis = analyse(
+        Evidence(results, paper=True, name="controls", baseline="adadecay")
+    )
     (table,) = series.differences(analysis).values()
     assert table["row"].to_list() == [
         f"MNIST · NN-2: adadecay − matched(by={by})" for by in ("mean", "power")
@@ -102,7 +104,9 @@ def test_each_comparison_of_a_claim_has_its_own_verdict():
         replace(s, level=s.level + shift[s.network] * (s.optimizer == "adadecay"))
         for s in settings
     ]
-    analysis = analyse(Evidence(simulate(moved, trials=6), name="paper/comparison"))
+    analysis = analyse(
+        Evidence(simulate(moved, trials=6), paper=True, name="paper/comparison")
+    )
     claim = next(c for c in analysis.claims if c.claim.name == "beats SGD")
     cells = claim_cells(claim, Numbers.fitting(analysis))
     told = {text.partition(",")[0]: verdict for text, verdict in cells}

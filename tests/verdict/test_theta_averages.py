@@ -37,7 +37,7 @@ def study():
         )
         for layer, (mean, power) in LAYERS.items()
     ]
-    return Evidence(results, rates=pl.concat(tables), name="controls")
+    return Evidence(results, rates=pl.concat(tables), paper=True, name="controls")
 
 
 def expected(of_layers, shift):
@@ -69,7 +69,9 @@ def test_a_weight_that_is_not_finite_leaves_the_other_trials(study):
     hit = pl.col("trial") == study.rates["trial"][0]
     power = pl.when(hit).then(float("nan")).otherwise(pl.col("power_theta"))
     rates = study.rates.with_columns(power_theta=power)
-    found = analyse(Evidence(study.results, rates=rates, name="controls")).thetas
+    found = analyse(
+        Evidence(study.results, rates=rates, paper=True, name="controls")
+    ).thetas
     assert all(np.isfinite(each.power) for each in found)
 
 
@@ -77,7 +79,9 @@ def test_trials_that_are_not_finished_do_not_count(study):
     first = study.results["trial"] == study.rates["trial"][0]
     status = pl.when(first).then(pl.lit("running")).otherwise("status")
     results = study.results.with_columns(status=status)
-    found = analyse(Evidence(results, rates=study.rates, name="controls")).thetas
+    found = analyse(
+        Evidence(results, rates=study.rates, paper=True, name="controls")
+    ).thetas
     assert sorted(each.trials for each in found) == [11, 12, 12]
 
 
@@ -85,5 +89,7 @@ def test_rates_without_weights_are_enough():
     results = two_arms(trials=3, epochs=2)
     rates = results.filter(pl.col("optimizer") == "adadecay").select("trial", "epoch")
     rates = rates.with_columns(layer=pl.lit("0.weight"), mean_theta=pl.lit(0.7))
-    (found,) = analyse(Evidence(results, rates=rates, name="controls")).thetas
+    (found,) = analyse(
+        Evidence(results, rates=rates, paper=True, name="controls")
+    ).thetas
     assert (found.mean, found.power) == (pytest.approx(0.7), None)

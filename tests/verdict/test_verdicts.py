@@ -133,7 +133,7 @@ def test_a_claim_stands_with_all_and_falls_with_one(verdicts, expected, combined
 
 def verdict_of(name, settings, *, rates=None, evidence=None, **options):
     results = simulate(settings, **{"trials": 8, "spread": 0.004} | options)
-    facts = {"name": "paper/some"} | (evidence or {})
+    facts = {"name": "some", "paper": True} | (evidence or {})
     analysis = analyse(Evidence(results, rates=rates, **facts))
     return next(each for each in analysis.claims if each.claim.name == name)
 
@@ -234,7 +234,9 @@ def test_matched_decay_is_compared_both_ways():
     assert found.verdict is FOUND_NOT
     # The claim is held against the gain over SGD; the table prints what the paper does.
     results = simulate(settings)
-    judged = analyse(Evidence(results, name="controls", baseline="adadecay")).judged
+    judged = analyse(
+        Evidence(results, paper=True, name="controls", baseline="adadecay")
+    ).judged
     assert {each.published for each in judged} == {None}
     assert {each.verdict for each in judged} == {None}
 
@@ -267,7 +269,7 @@ def test_theta_averages_one(mean, verdict):
     if verdict is OPEN:  # so few and so different that the interval crosses the edge
         odd = rates["trial"].is_in([f"0001-{n:04x}" for n in (0, 1)])
         rates = rates.with_columns(mean_theta=rates["mean_theta"] + 0.1 * odd)
-    analysis = analyse(Evidence(results, rates=rates, name="paper/some"))
+    analysis = analyse(Evidence(results, rates=rates, paper=True, name="paper/some"))
     (found,) = [c for c in analysis.claims if c.claim.name == "θ averages 1"]
     assert found.verdict is verdict
     (theta,) = found.thetas
@@ -328,7 +330,9 @@ def test_ones_own_study_of_a_cell_of_the_paper_is_not_judged_by_the_paper():
     results = two_arms(0.2, trials=10)
     (judged,) = analyse(Evidence(results, name="mine")).judged
     assert (judged.comparison.effect, judged.verdict) == (Effect.HELPS, None)
-    (judged,) = analyse(Evidence(results, name="paper/comparison[trials=10]")).judged
+    (judged,) = analyse(
+        Evidence(results, paper=True, name="paper/comparison[trials=10]")
+    ).judged
     assert (judged.verdict, judged.published) == (Verdict.LARGER, 0.03)
 
 
@@ -339,7 +343,9 @@ def test_controls_are_compared_both_as_claims_and_with_their_baseline():
         Setting(optimizer="shuffled", alpha=4.0, level=98.5),
         Setting(optimizer="matched", alpha=4.0, level=98.5),
     ]
-    evidence = Evidence(simulate(settings), name="controls", baseline="adadecay")
+    evidence = Evidence(
+        simulate(settings), paper=True, name="controls", baseline="adadecay"
+    )
     analysis = analyse(evidence)
     found = [(c.ours.optimizer, c.other.optimizer) for c in analysis.comparisons]
     assert found == [
@@ -353,6 +359,7 @@ def test_what_is_chosen_on_held_out_data_is_compared_and_nothing_else():
     settings = decay_settings()[:10]
     evidence = Evidence(
         simulate(settings, validation=True),
+        paper=True,
         name="tuned",
         baseline="sgd",
         held_out=0.1,
@@ -377,7 +384,9 @@ def test_variants_do_not_pass_for_the_method():
 
 
 def test_the_whole_paper_compares_each_pair_once():
-    analysis = analyse(Evidence(simulate(whole_paper(), trials=3), name="paper/all"))
+    analysis = analyse(
+        Evidence(simulate(whole_paper(), trials=3), paper=True, name="paper/all")
+    )
     keys = [(c.ours.setting, c.other.setting) for c in analysis.comparisons]
     assert len(keys) == len(set(keys))
     tested = {c.claim.name: len(c.judged) for c in analysis.claims}

@@ -4,6 +4,7 @@ import typer
 
 from adadecay.commands import (
     bench,
+    claims,
     data,
     demo,
     info,
@@ -35,4 +36,5 @@ app.command("list")(list_)
 for command in (plan.plan, run.run, status.status, results.results, info.info):
     app.command()(command)
 app.command()(demo.demo)
+app.command()(claims.claims)
 app.command()(report.report)

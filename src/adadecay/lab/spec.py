@@ -221,6 +221,7 @@ class StudySpec(BaseModel):
         score: which number is compared; needed with a ``trainer``.
         larger_is_better: whether a larger score is a better one.
         baseline: the optimizer that the others are compared with.
+        paper: whether results are compared with the published numbers and claims.
         chosen: optimizer arguments whose value is chosen on held-out data.
     """
 
@@ -247,6 +248,7 @@ class StudySpec(BaseModel):
     score: str | None = None
     larger_is_better: bool = True
     baseline: str | None = None
+    paper: bool = False
     chosen: tuple[str, ...] = ()
 
     _schedules = field_validator("schedule")(_all_listed(SCHEDULES, needed=False))

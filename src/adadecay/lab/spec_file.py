@@ -86,12 +86,12 @@ def read_spec(study: str | Path) -> StudySpec:
 
 
 def check_own_name(name: str, *, file: str) -> None:
-    """Refuse the name of a built-in study: its results are judged by the paper."""
+    """Refuse the name of a built-in study, whose results it would pass for."""
     base = name.partition("[")[0]
     if base in built_in_names() or base.startswith("paper/"):
         raise SpecError(
-            f"{file}: name: {base!r} is a study of the lab's own, which is judged by "
-            f"the paper; give yours another, such as name = 'my-{Path(base).name}'."
+            f"{file}: name: {base!r} is a built-in study; give yours another name, "
+            f"such as name = 'my-{Path(base).name}'."
         )
 
 

@@ -107,7 +107,7 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
         "cards": [card for card in cards if card.verdict != "not tested"],
         "untested": [card for card in cards if card.verdict == "not tested"],
         "more_cards": max(0, len(analysis.comparisons) - MOST_CARDS),
-        "of_the_paper": evidence.of_the_paper,
+        "of_the_paper": evidence.paper,
         "rules": [(str(verdict), when) for verdict, when in RULES],
         "claim_rules": [(str(verdict), when) for verdict, when in CLAIM_RULES],
         "effect_rules": [(str(effect), when) for effect, when in EFFECT_RULES],
@@ -136,7 +136,7 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
 
 
 def _claim_cards(analysis: Analysis, numbers: wording.Numbers) -> list[Card]:
-    if not analysis.evidence.of_the_paper:
+    if not analysis.evidence.paper:
         return []
     if all(each.verdict is Verdict.NOT_TESTED for each in analysis.claims):
         return []

@@ -60,7 +60,7 @@ def _unfinished(analysis: Analysis) -> Remark | None:
 
 
 def _shortened(analysis: Analysis) -> Remark | None:
-    if not analysis.evidence.of_the_paper:
+    if not analysis.evidence.paper:
         return None
     reasons = [*analysis.evidence.shortened]
     for arm in analysis.arms:

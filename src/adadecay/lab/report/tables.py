@@ -96,7 +96,7 @@ def _without_paper(
     analysis: Analysis, columns: tuple[Column, ...], rows: Rows
 ) -> tuple[tuple[Column, ...], Rows]:
     """Leave out the paper's columns where the study has nothing to do with it."""
-    if analysis.evidence.of_the_paper:
+    if analysis.evidence.paper:
         return columns, rows
     kept = [i for i, each in enumerate(columns) if "paper" not in each.title.lower()]
     return tuple(columns[i] for i in kept), tuple(
@@ -145,7 +145,7 @@ ARM_COLUMNS = (
 
 def printed_for(analysis: Analysis, arm: Arm) -> paper.Published | None:
     """Return the paper's cell for an arm that has the paper's settings."""
-    if not analysis.evidence.of_the_paper:
+    if not analysis.evidence.paper:
         return None
     alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
     name = paper.canonical(arm.name)
@@ -238,7 +238,7 @@ def matrix(analysis: Analysis, numbers: Numbers) -> Matrix | None:
         f"{analysis.evidence.score_name}: trimmed average of each cell and optimizer, "
         "the best of a row in bold."
     )
-    if analysis.evidence.of_the_paper:
+    if analysis.evidence.paper:
         caption += " The paper's average stands below ours."
     return Matrix(caption, tuple(labels), tuple(rows))
 

@@ -229,7 +229,7 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
     if not any(arm.scores.size for arm in analysis.arms):
         return _without_scores(analysis)
     tested = [each for each in analysis.claims if each.verdict != Verdict.NOT_TESTED]
-    if analysis.evidence.of_the_paper and tested:
+    if analysis.evidence.paper and tested:
         counts = _counted([each.verdict for each in tested])
         return f"Of {plural(len(tested), 'claim')} tested: {counts}."
     judged = [each for each in analysis.judged if not each.chosen_on_scores]

@@ -28,7 +28,14 @@ from adadecay.lab.stats.selection import (
 from adadecay.lab.stats.theta import ThetaAverage, theta_averages
 from adadecay.lab.stats.verdicts import Verdict, judge_equivalence, judge_published
 
-__all__ = ["Analysis", "ClaimResult", "Judged", "ThetaAverage", "analyse"]
+__all__ = [
+    "Analysis",
+    "ClaimResult",
+    "Judged",
+    "ThetaAverage",
+    "analyse",
+    "judge_claims",
+]
 
 CHOSEN: Final = "chosen on the scores shown"
 THETA_CLAIM: Final = Claim(
@@ -129,11 +136,22 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
     )
 
 
+def judge_claims(evidence: Evidence, *, trim: float = TRIM) -> list[ClaimResult]:
+    """Judge the claims alone: their comparisons are the whole family."""
+    larger = evidence.larger_is_better
+    trials = trial_scores(evidence.results, larger_is_better=larger)
+    arms = find_arms(trials, larger_is_better=larger)
+    selected = _select(evidence, arms)
+    compared = _compare(_family(evidence, arms, None, selected), trim)
+    thetas = theta_averages(evidence.rates, arms)
+    return _judge_claims(evidence, selected, compared, thetas)
+
+
 def _select(evidence: Evidence, arms: Sequence[Arm]) -> dict[str, list[Pair]]:
     """Return the pairs of each claim; none where the settings are not the paper's."""
     return {
         claim.name: claim.select(arms)
-        if evidence.of_the_paper and claim.held_out == bool(evidence.chosen)
+        if evidence.paper and claim.held_out == bool(evidence.chosen)
         else []
         for claim in CLAIMS
     }
@@ -154,14 +172,12 @@ def _family(
 ) -> dict[Key, Pair]:
     """Return every pair that is compared, each once.
 
-    A study of the paper is compared as its claims say; any other compares each
-    optimizer with the baseline. The controls do both.
+    First those of the claims, then whatever no claim compares with the baseline.
     """
     pairs = [pair for pairs in selected.values() for pair in pairs]
-    if not pairs or not evidence.base.startswith("paper/"):
-        covered = {frozenset(_key(pair)) for pair in pairs}
-        own = own_pairs(arms, baseline, evidence.chosen)
-        pairs += [pair for pair in own if frozenset(_key(pair)) not in covered]
+    covered = {id(arm) for pair in pairs for arm in (pair.ours, pair.other)}
+    own = own_pairs(arms, baseline, evidence.chosen)
+    pairs += [pair for pair in own if id(pair.ours) not in covered]
     family: dict[Key, Pair] = {}
     for pair in pairs:
         known = family.get(_key(pair))
@@ -210,7 +226,7 @@ def _judge(evidence: Evidence, comparison: Comparison, pair: Pair) -> Judged:
     published = pair.published
     if pair.chosen_on_scores:
         return Judged(comparison, published, None, chosen_on_scores=True)
-    if not evidence.of_the_paper or not published:  # 0 has no direction to confirm
+    if not evidence.paper or not published:  # 0 has no direction to confirm
         return Judged(comparison, published, None)
     shortened = _shortened(evidence, comparison) + _held_out(evidence)
     verdict = judge_published(

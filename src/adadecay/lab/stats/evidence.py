@@ -40,7 +40,8 @@ class Evidence:
         results: one row for each trial and epoch.
         rates: one row for each trial, epoch and layer, with ``mean_theta`` and, where
             it is known, ``power_theta``: the mean of θ weighted by w².
-        name: of the study; the built-in ones of the paper are judged by its claims.
+        name: of the study.
+        paper: whether it is compared with the published numbers and claims.
         title: a heading.
         summary: what it asks.
         score_name: what the scores are called.
@@ -58,6 +59,7 @@ class Evidence:
     results: pl.DataFrame
     rates: pl.DataFrame | None = None
     name: str = "study"
+    paper: bool = False
     title: str = ""
     summary: str = ""
     score_name: str = "test accuracy (%)"
@@ -75,11 +77,6 @@ class Evidence:
     def base(self) -> str:
         """The study's name without what a variant changed."""
         return self.name.partition("[")[0]
-
-    @property
-    def of_the_paper(self) -> bool:
-        """Whether its settings are the paper's, so that its claims apply."""
-        return self.base.startswith("paper/") or self.base in ("controls", "tuned")
 
 
 def gather(study: Any) -> Evidence:
@@ -104,6 +101,7 @@ def gather(study: Any) -> Evidence:
         results,
         rates=_lean_rates(study.rates()),
         name=spec.name,
+        paper=spec.paper,
         title=spec.title,
         summary=spec.summary,
         score_name=_score_name(results),

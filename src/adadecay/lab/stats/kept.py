@@ -147,6 +147,7 @@ def _facts(folder: Path, name: str) -> dict[str, Any]:
     facts = json.loads(path.read_text("utf-8"))
     if facts.pop("format") not in (1, FORMAT):
         raise ValueError(f"{path}: written by another version of adadecay.")
+    facts.setdefault("paper", _built_in(facts["name"]).get("paper", False))
     for key in ("shortened", "chosen", "problems", "parts"):
         facts[key] = tuple(facts.get(key, ()))
     facts["facts"] = {key: tuple(values) for key, values in facts["facts"].items()}
@@ -165,5 +166,6 @@ def _built_in(name: str) -> dict[str, Any]:
         "larger_is_better": spec.larger_is_better,
         "baseline": spec.baseline,
         "held_out": spec.holdout,
+        "paper": spec.paper,
         "chosen": spec.chosen,
     }

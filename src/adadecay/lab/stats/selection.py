@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adadecay.lab import paper
+from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.stats.scores import Arm
 
 __all__ = [
@@ -90,10 +91,17 @@ def standard(
             and _near(arm.setting.get(DECAY), weight_decay)
             and _near(arm.setting.get(DROPOUT), dropout)
             and arm.setting.get("schedule") in (None, schedule or own)
+            and arm.setting.get("lr") in (None, *_paper_rates(arm.name))
             and (optimizer in _WITHOUT_ALPHA or _near(arm.setting.get(ALPHA), alpha))
         ):
             return arm
     return None
+
+
+def _paper_rates(name: str) -> tuple[float, ...]:
+    if name not in OPTIMIZERS:
+        return ()
+    return tuple(OPTIMIZERS.get(name).facts["lr"].values())
 
 
 def shortened_in(arm: Arm) -> tuple[str, ...]:
@@ -101,6 +109,11 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
     reasons = []
     if arm.epochs < paper.EPOCHS:
         reasons.append(f"{arm.epochs} epochs instead of {paper.EPOCHS}")
+    examples, batch = (arm.setting.get(name) for name in ("examples", "batch_size"))
+    if examples is not None:
+        reasons.append(f"{examples:,} training examples")
+    if batch not in (None, paper.BATCH_SIZE):
+        reasons.append(f"batches of {batch} instead of {paper.BATCH_SIZE}")
     width = arm.setting.get("network.width", 1)
     if width < 1:
         reasons.append(f"{width:g} of the width")

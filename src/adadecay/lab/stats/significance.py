@@ -160,6 +160,7 @@ def smallest_difference(
     level: float = LEVEL,
     power: float = POWER,
     trim: float = TRIM,
+    pairs: int | None = None,
 ) -> float | None:
     """Return the difference that so many pairs would find with probability ``power``.
 
@@ -171,13 +172,18 @@ def smallest_difference(
         level: of the interval that has to exclude 0.
         power: the probability of finding it.
         trim: the share that is cut from each tail.
+        pairs: another number of pairs with the same spread.
     """
     estimate = trimmed_mean(differences, trim=trim)
     if estimate is None:
         return None
     if estimate.error == 0:
         return 0.0
-    freedom = estimate.freedom
+    error, freedom = estimate.error, estimate.freedom
+    if pairs is not None:
+        error *= math.sqrt(np.size(differences) / pairs)
+        cut = int(trim * pairs)
+        freedom = max(1, pairs - 3 * cut - 1)
     bar = float(stats.t.isf((1 - level) / 2, freedom))
 
     def excess(shift: float) -> float:
@@ -185,4 +191,4 @@ def smallest_difference(
 
     highest = 2 * (bar + float(stats.t.ppf(power, freedom)) + 1)
     shift = float(optimize.brentq(excess, 0.0, highest, xtol=1e-9))
-    return shift * estimate.error
+    return shift * error

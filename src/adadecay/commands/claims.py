@@ -1,0 +1,66 @@
+"""``adadecay claims [FOLDER]``: each claim of the paper, over all that was run."""
+
+import json as text_json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adadecay.commands.options import one_sentence
+
+__all__ = ["claims"]
+
+
+def claims(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder of snapshots.", show_default=True)
+    ] = Path("evidence"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Judge each claim of the paper once, over the trials of all studies in a folder.
+
+    A trial that several studies share counts once. Power is the number of published
+    differences that the paper's own number of trials would have found.
+    """
+    from adadecay.lab.stats.union import claim_rows, read_snapshots
+
+    with one_sentence():
+        snapshots = read_snapshots(folder)
+        rows = claim_rows(list(snapshots.values())) if snapshots else []
+    if json:
+        typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
+        return
+    _print(rows)
+    typer.echo(f"{len(snapshots)} studies in {folder} that ask for the paper.")
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    claim = row.result.claim
+    return {
+        "claim": claim.name,
+        "statement": claim.statement,
+        "verdict": str(row.result.verdict),
+        "comparisons": row.covered,
+        "expected": claim.expected,
+        "cells": row.cells,
+        "powered": row.powered,
+        "with_published_size": row.sized,
+    }
+
+
+def _print(rows: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("claim", "verdict", "comparisons", "cells", "power"):
+        side = "left" if heading in ("claim", "verdict") else "right"
+        table.add_column(heading, justify=side, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        claim = row.result.claim
+        whole = f" of {claim.expected}" if claim.expected else ""
+        power = f"{row.powered} of {row.sized}" if row.sized else "–"
+        covered = f"{row.covered}{whole}"
+        cells = str(row.cells)
+        table.add_row(claim.statement, str(row.result.verdict), covered, cells, power)
+    Console().print(table)

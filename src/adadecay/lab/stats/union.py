@@ -1,0 +1,116 @@
+"""The claims over everything that was run: many snapshots → one row for each claim.
+
+In: the evidence of several studies. Out: each claim judged once on the union of their
+trials, none counted twice, and beside it what the paper's own number of trials could
+have shown.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from adadecay.lab import paper
+from adadecay.lab.files import StoreError
+from adadecay.lab.stats.analysis import ClaimResult, Judged, judge_claims
+from adadecay.lab.stats.comparisons import common_scores
+from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.kept import is_kept, read_kept
+from adadecay.lab.stats.significance import smallest_difference
+
+__all__ = ["ClaimRow", "claim_rows", "read_snapshots", "unite"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimRow:
+    """One claim over all studies.
+
+    ``covered`` counts its comparisons that are there, ``powered`` those among them
+    whose published difference the paper's own number of trials would have found four
+    times in five, and ``sized`` those that have a published difference.
+    """
+
+    result: ClaimResult
+    covered: int
+    cells: int
+    powered: int
+    sized: int
+
+
+def read_snapshots(folder: str | Path) -> dict[str, Evidence]:
+    """Return every snapshot below a folder that is compared with the paper."""
+    root = Path(folder)
+    folders = sorted({path.parent for path in root.glob("**/results.parquet")})
+    if not folders:
+        raise StoreError(
+            f"{folder} holds no snapshot: “adadecay results STUDY --keep FOLDER” "
+            "writes one."
+        )
+    found = {
+        each.relative_to(root).as_posix(): read_kept(each)
+        for each in folders
+        if is_kept(each)
+    }
+    return {name: evidence for name, evidence in found.items() if evidence.paper}
+
+
+def unite(evidences: Sequence[Evidence]) -> Evidence:
+    """Return the union of studies with the same score: each trial once."""
+    results = pl.concat([each.results for each in evidences], how="diagonal_relaxed")
+    results = results.unique(["trial", "epoch"], keep="first", maintain_order=True)
+    if "setting" in results.columns:  # one label for a setting, whatever studies say
+        names = {"cell", "optimizer", "method"} & set(results.columns)
+        known = pl.col("setting").is_not_null()
+        results = results.with_columns(
+            pl.when(known)
+            .then(pl.col(name).first().over("setting"))
+            .otherwise(name)
+            .alias(name)
+            for name in sorted(names)
+        )
+    rates = [each.rates for each in evidences if each.rates is not None]
+    joined = pl.concat(rates, how="diagonal_relaxed") if rates else None
+    if joined is not None:
+        joined = joined.unique(["trial", "epoch", "layer"], maintain_order=True)
+    return replace(evidences[0], results=results, rates=joined, name="all studies")
+
+
+def claim_rows(evidences: Sequence[Evidence]) -> list[ClaimRow]:
+    """Judge every claim once, over all studies.
+
+    Choosing a setting needs held-out data: claims about chosen settings are judged on
+    the studies that hold some out, all others on those that do not.
+    """
+    parts = [[e for e in evidences if bool(e.chosen) == held] for held in (False, True)]
+    results: dict[str, ClaimResult] = {}
+    for part in parts:
+        for each in judge_claims(unite(part)) if part else []:
+            known = results.get(each.claim.name)
+            if known is None or not (known.judged or known.thetas):
+                results[each.claim.name] = each
+    return [_row(each) for each in results.values()]
+
+
+def _row(result: ClaimResult) -> ClaimRow:
+    judged = result.judged
+    cells = {each.comparison.ours.place for each in judged}
+    cells |= {each.where for each in result.thetas}
+    sized = [each for each in judged if _published_size(each) is not None]
+    powered = sum(_could_be_found(each) for each in sized)
+    covered = len(judged) or len(result.thetas)
+    return ClaimRow(result, covered, len(cells), powered, len(sized))
+
+
+def _published_size(judged: Judged) -> float | None:
+    return abs(judged.published) if judged.published else None
+
+
+def _could_be_found(judged: Judged) -> bool:
+    """Return whether the paper's trials would have found its own difference."""
+    comparison = judged.comparison
+    differences, _ = common_scores(comparison.ours, comparison.other)
+    trials = paper.TRIALS.get(paper.canonical(comparison.ours.cell[0]), 50)
+    least = smallest_difference(differences, pairs=trials)
+    size = _published_size(judged)
+    return least is not None and size is not None and least <= size

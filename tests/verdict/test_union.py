@@ -1,0 +1,122 @@
+"""Claims over all studies of a folder, and studies that ask for the paper's numbers."""
+
+import json
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from simulated_study import decay_settings, simulate, two_arms
+from typer.testing import CliRunner
+
+from adadecay.commands import app
+from adadecay.lab import Study
+from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.evidence import Evidence, gather
+from adadecay.lab.stats.kept import write_kept
+from adadecay.lab.stats.significance import smallest_difference
+from adadecay.lab.stats.union import claim_rows, unite
+from adadecay.lab.stats.verdicts import Verdict
+
+
+def of_paper(results, **facts):
+    return Evidence(results, paper=True, baseline="sgd", **facts)
+
+
+def row_of(rows, name):
+    return next(row for row in rows if row.result.claim.name == name)
+
+
+def test_a_trial_that_two_studies_share_counts_once():
+    table = two_arms(0.2, trials=12)
+    halves = [table.filter(pl.col("number") < 8), table.filter(pl.col("number") >= 4)]
+    rows = claim_rows([of_paper(half) for half in halves])
+    row = row_of(rows, "beats SGD")
+    assert (row.covered, row.cells) == (1, 1)
+    (judged,) = row.result.judged
+    assert judged.comparison.pairs == 12
+    (alone,) = analyse(of_paper(table)).judged
+    assert judged.comparison.difference == alone.comparison.difference
+
+
+def test_studies_with_other_labels_share_an_arm():
+    table = two_arms(0.2, trials=6)
+    first = table.with_columns(setting=json_of(table))
+    named = pl.col("optimizer").replace("adadecay", "adadecay(alpha=4)")
+    second = first.with_columns(named, trial="x" + first["trial"])
+    second = second.with_columns(pl.col("number") + 6, pl.col("seed") + 6)
+    united = unite([of_paper(first), of_paper(second)])
+    assert set(united.results["optimizer"]) == {"sgd", "adadecay"}
+    (judged,) = analyse(united).judged
+    assert judged.comparison.pairs == 12
+
+
+def json_of(table):
+    def definition(name):
+        given = {"weight_decay": 5e-4} | ({"alpha": 4.0} if name == "adadecay" else {})
+        parts = {"optimizer": {"name": name, "arguments": given}}
+        return json.dumps(parts | {"schedule": {"name": "sigmoid"}, "lr": 0.1})
+
+    return pl.Series([definition(name) for name in table["optimizer"]])
+
+
+def test_beside_a_claim_stands_what_the_papers_trials_could_show():
+    quiet = row_of(claim_rows([of_paper(two_arms(0.03, spread=0.02))]), "beats SGD")
+    assert (quiet.powered, quiet.sized) == (1, 1)
+    noisy = row_of(claim_rows([of_paper(two_arms(0.03, spread=0.5))]), "beats SGD")
+    assert (noisy.powered, noisy.sized) == (0, 1)
+
+
+def test_more_pairs_find_smaller_differences():
+    values = [0.1, -0.2, 0.3, 0.0, 0.15, -0.1, 0.2, 0.05, -0.05, 0.12]
+    assert smallest_difference(values, pairs=10) == smallest_difference(values)
+    found = [smallest_difference(values, pairs=n) for n in (10, 40, 160)]
+    assert found[1] / found[2] == pytest.approx(2, rel=0.05)
+
+
+def test_the_command_prints_each_claim_once(tmp_path):
+    results = two_arms(0.2, trials=6)
+    write = {"a": results, "b": results.filter(pl.col("number") < 3)}
+    for name, table in write.items():
+        (tmp_path / name).mkdir()
+        write_kept(of_paper(table, name=name), tmp_path / name)
+    (tmp_path / "mine").mkdir()
+    write_kept(Evidence(results, name="mine"), tmp_path / "mine")
+    done = CliRunner().invoke(app, ["claims", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "2 studies in" in done.output
+    done = CliRunner().invoke(app, ["claims", str(tmp_path), "--json"])
+    rows = json.loads(done.output)
+    assert len({row["claim"] for row in rows}) == len(rows) == 11
+    assert rows[0]["claim"] == "beats SGD"
+    assert rows[0]["comparisons"] == 1
+    done = CliRunner().invoke(app, ["claims", str(tmp_path / "none")])
+    assert done.exit_code == 2
+    assert "holds no snapshot" in done.output
+
+
+def test_a_study_of_ones_own_may_ask_for_the_paper(tmp_path):
+    """A copy of a built-in study under another name was never judged."""
+    keys = {"name": "mine", "dataset": "mnist", "network": "nn-2", "epochs": 100}
+    keys |= {"schedule": "sigmoid", "optimizers": ["sgd", "adadecay"]}
+    asked = Study(**keys, paper=True, precision="bfloat16", results=tmp_path)
+    assert gather(asked).paper
+    assert not gather(Study(**keys, results=tmp_path)).paper
+    (judged,) = analyse(replace(gather(asked), results=two_arms(0.2))).judged
+    assert judged.verdict is Verdict.LARGER
+
+
+def test_another_learning_rate_than_the_papers_has_no_published_number():
+    table = two_arms(0.2)
+    usual = table.with_columns(arguments=pl.lit('{"lr": 0.1}'))
+    (judged,) = analyse(of_paper(usual)).judged
+    assert judged.published == 0.03
+    other = table.with_columns(arguments=pl.lit('{"lr": 0.3}'))
+    (judged,) = analyse(of_paper(other)).judged
+    assert (judged.published, judged.verdict) == (None, None)
+
+
+def test_claims_of_several_studies_have_one_verdict():
+    decay = of_paper(simulate(decay_settings(), trials=4, epochs=100))
+    rows = claim_rows([of_paper(two_arms(0.2, trials=4)), decay])
+    names = [row.result.claim.name for row in rows]
+    assert len(names) == len(set(names)) == 11
