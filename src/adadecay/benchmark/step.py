@@ -19,7 +19,13 @@ import torch
 from adadecay import AdaDecay, kernels
 from adadecay.benchmark.shapes import SHAPES
 
-__all__ = ["StepCost", "measure_bandwidth", "measure_steps", "measure_training"]
+__all__ = [
+    "StepCost",
+    "measure_bandwidth",
+    "measure_steps",
+    "measure_training",
+    "take_turns",
+]
 
 SETTINGS: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
 BASE = "SGD fused"
@@ -125,6 +131,7 @@ def measure_steps(
     threads: Sequence[int] | None = None,
     effort: float = 1.0,
     compiled: bool = True,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Iterator[list[StepCost]]:
     """Measure every contender on every shape, and give a table at a time.
 
@@ -134,6 +141,7 @@ def measure_steps(
         effort: multiplies the number of rounds.
         compiled: whether torch.compile takes part, which needs a C++ compiler and up
             to a minute for each table.
+        say: receives a line of progress before each table.
 
     Yields:
         For each number of threads and each shape, one cost for each contender.
@@ -144,6 +152,7 @@ def measure_steps(
             torch.set_num_threads(count)
             bandwidth = measure_bandwidth()
             for shape in shapes:
+                say(f"{shape}, {count} thread{'s' if count > 1 else ''}")
                 rounds = max(3, round(ROUNDS[shape] * effort))
                 yield _measure(shape, rounds, contenders(compiled=compiled), bandwidth)
     finally:
@@ -162,7 +171,7 @@ def _measure(
             steps[entrant.name]()
             first[entrant.name] = time.perf_counter() - begun
     slow = {name for name in steps if first[name] > SLOW * first[BASE]}
-    times = _take_turns(steps, rounds, burst=BURST.get(shape, 1), seldom=slow)
+    times = take_turns(steps, rounds, burst=BURST.get(shape, 1), seldom=slow)
     del steps
     count = sum(param.numel() for param in params)
     base = median(times[BASE])
@@ -197,7 +206,7 @@ def _parameters(shape: str) -> list[torch.nn.Parameter]:
     return params
 
 
-def _take_turns(
+def take_turns(
     steps: dict[str, Callable[[], object]],
     rounds: int,
     *,
@@ -266,7 +275,7 @@ def measure_training(rounds: int = 30, *, batch: int = 128, steps: int = 20) -> 
         "foreach": _training(inputs, targets, steps, foreach=True),
         "fused": _training(inputs, targets, steps, foreach=None),
     }
-    times = _take_turns(runs, rounds)
+    times = take_turns(runs, rounds)
     return median(times["fused"]) / median(times["foreach"])
 
 

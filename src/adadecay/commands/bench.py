@@ -105,12 +105,18 @@ def bench_step(
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
     compiled: Annotated[bool, typer.Option(help="Include torch.compile.")] = True,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="One layer of 10⁴ to 10⁸ elements instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Measure a step of SGD and of AdaDecay by every path, 1 thread and all."""
     from adadecay.benchmark.shapes import SHAPES
-    from adadecay.commands.step_tables import print_steps
+    from adadecay.commands.step_tables import print_steps, print_sweep
 
+    if sweep:
+        print_sweep(threads=threads, effort=effort, as_json=as_json)
+        return
     unknown = sorted(set(shape or ()) - set(SHAPES))
     if unknown:
         raise typer.BadParameter(

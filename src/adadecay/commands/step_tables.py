@@ -17,7 +17,7 @@ from adadecay.benchmark.step import (
     measure_training,
 )
 
-__all__ = ["print_steps"]
+__all__ = ["print_steps", "print_sweep"]
 
 COLUMNS = {"ms": 10, "ns/param": 10, "B/param": 9, "bandwidth": 11}
 COLUMNS |= {"÷ SGD fused": 13, "n": 5}
@@ -42,7 +42,7 @@ def print_steps(
     form = kernels.form() or f"none ({kernels.absence()})"
     say(f"torch {torch.__version__}, kernel form {form}; momentum 0.9, decay 5e-4")
     for costs in measure_steps(
-        shapes, threads=threads, effort=effort, compiled=compiled
+        shapes, threads=threads, effort=effort, compiled=compiled, say=_progress
     ):
         everything += costs
         say(_table(costs))
@@ -55,6 +55,37 @@ def print_steps(
         )
     if as_json:
         typer.echo(json.dumps(_document(everything, form, ratio), indent=2))
+
+
+def print_sweep(*, threads: list[int] | None, effort: float, as_json: bool) -> None:
+    """Measure a step over sizes, and print a table with a chart, or JSON."""
+    import torch
+
+    from adadecay.benchmark.sweep import SizeCost, chart, measure_sweep
+
+    before = torch.get_num_threads()
+    found: dict[int, list[SizeCost]] = {}
+    try:
+        for count in threads or [1]:
+            torch.set_num_threads(count)
+            found[count] = list(measure_sweep(effort=effort, say=_progress))
+            if not as_json:
+                typer.echo(f"\nOne layer, threads: {count}, medians")
+                typer.echo(chart(found[count]))
+    finally:
+        torch.set_num_threads(before)
+    if as_json:
+        rows = [
+            {**asdict(cost), "ratio": cost.ratio, "threads": count}
+            for count, costs in found.items()
+            for cost in costs
+        ]
+        typer.echo(json.dumps({"sweep": rows}, indent=2))
+
+
+def _progress(message: str) -> None:
+    """Show what is being measured, where standard output is data."""
+    typer.echo(f"measuring {message} …", err=True)
 
 
 def _silent(message: str) -> None:
