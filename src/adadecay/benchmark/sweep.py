@@ -1,7 +1,7 @@
 """The cost of a step over sizes: one layer of 10⁴ to 10⁸ elements, in and out of cache.
 
-In: the sizes and the effort. Out: one :class:`SizeCost` per size, and a chart of them as
-text. AdaDecay and torch's fused SGD take turns in one process on the same tensors.
+In: the sizes and the effort. Out: one :class:`SizeCost` per size, and a chart of them
+as text. AdaDecay and torch's fused SGD take turns in one process on the same tensors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
