@@ -239,11 +239,11 @@ def test_figures_for_a_notebook():
 
 def test_colours_are_okabe_and_itos_and_never_shared_by_two_of_the_paper():
     names = list(KNOWN)
-    found = looks(names)
+    found = looks(dict(zip(names, names, strict=True)))
     assert len({look.colour for look in found.values()}) == len(names)
     assert len({look.dash for look in found.values()}) == len(names)
     assert {look.colour for look in found.values()} <= set(DARK)
-    many = looks([f"adadecay(alpha={value})" for value in range(30)])
+    many = looks({f"adadecay(alpha={value})": "adadecay" for value in range(30)})
     assert len({(look.colour, look.dash) for look in many.values()}) == 30
     assert len(set(ramp(16))) == 16
     assert ramp(1)

@@ -1,5 +1,6 @@
 """The numbers behind the figures and tables of the page, against plain NumPy."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,8 @@ from simulated_study import (
 )
 
 from adadecay.lab.report import series
+from adadecay.lab.report.drawing import make_figures
+from adadecay.lab.report.page import render
 from adadecay.lab.report.tables import matrix
 from adadecay.lab.report.wording import DASH, Numbers, claim_cells, effect_words
 from adadecay.lab.stats.analysis import analyse
@@ -49,7 +52,7 @@ def test_a_sweep_is_in_the_order_of_its_values():
         for value in (1e-3, 1e-4, 5e-4)
     ]
     found = series.sweep(
-        analyse(Evidence(simulate(settings, trials=3))), "weight_decay"
+        analyse(Evidence(simulate(settings, trials=3))), "optimizer.weight_decay"
     )
     assert found["value"].to_list() == [1e-4, 5e-4, 1e-3]
 
@@ -114,3 +117,45 @@ def test_each_comparison_of_a_claim_has_its_own_verdict():
         "MNIST · NN-2": "same sign, larger",
         "MNIST · NN-3": "contradicted",
     }
+
+
+def sweeping(**values):
+    """SGD at several values of one argument, as the lab writes its settings."""
+    ((path, points),) = values.items()
+    part, _, name = path.partition("__")
+    tables = []
+    for place, value in enumerate(points):
+        definition = {"optimizer": {"name": "sgd", "arguments": {}}, "lr": 0.1}
+        definition["network"] = {"name": "nn-2", "arguments": {}}
+        if name:
+            definition[part]["arguments"][name] = value
+        else:
+            definition[part] = value
+        given = {"optimizer": f"sgd({value})", "setting": json.dumps(definition)}
+        one = simulate([Setting()], trials=3, epochs=2).with_columns(
+            trial=pl.lit(str(place)) + pl.col("trial"),
+            **{key: pl.lit(text) for key, text in given.items()},
+        )
+        tables.append(one)
+    return analyse(Evidence(pl.concat(tables), name="mine"))
+
+
+@pytest.mark.parametrize(
+    ("values", "stem", "title", "kind"),
+    [
+        ({"lr": [0.01, 0.1, 1.0]}, "lr", "learning rate", "log"),
+        ({"optimizer__momentum": [0.5, 0.9]}, "momentum", "momentum", "linear"),
+        ({"network__heads": [2, 4]}, "heads", "heads", "linear"),
+        ({"batch_size": [16, 256]}, "batch-size", "batch size", "log"),
+        ({"optimizer__mode": ["a", "b"]}, "mode", "mode", "point"),
+    ],
+)
+def test_whatever_varies_is_a_sweep_with_its_own_figure(values, stem, title, kind):
+    path = next(iter(values)).replace("__", ".")
+    (figure,) = [f for f in make_figures(sweeping(**values)) if f.kind == path]
+    assert figure.name == f"{stem}-1"
+    spec = json.dumps(figure.chart.to_dict(), ensure_ascii=False)
+    assert f'"title": "{title}"' in spec
+    assert f'"type": "{kind}"' in spec
+    assert figure.table["value"].to_list() == next(iter(values.values()))
+    assert f"Over {title}" in render(sweeping(**values))

@@ -18,8 +18,8 @@ __all__ = ["make_figures", "styles_of"]
 
 def styles_of(analysis: Analysis) -> dict[str, Look]:
     """Return the look of every optimizer, and of each method."""
-    labels = [arm.optimizer for arm in analysis.arms]
-    return looks(labels) | looks([arm.method for arm in analysis.arms])
+    labels = {arm.optimizer: arm.name for arm in analysis.arms}
+    return looks(labels) | looks({arm.method: arm.name for arm in analysis.arms})
 
 
 def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:

@@ -15,14 +15,21 @@ from adadecay.lab.report.figure import ZOOM, Figure, scales, sized
 from adadecay.lab.report.palette import Look
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["SWEEP_TITLES", "curves", "profile", "sweeps"]
+__all__ = ["curves", "profile", "sweep_title", "sweeps"]
 
-SWEEP_TITLES: Final = {
+_WORDS: Final = {
     "weight_decay": "weight decay λ",
     "alpha": "α",
     "dropout": "dropout rate P",
     "schedule": "learning-rate schedule",
+    "lr": "learning rate",
 }
+
+
+def sweep_title(path: str) -> str:
+    """Return what the axis of a value is called."""
+    name = path.rpartition(".")[2]
+    return _WORDS.get(name, name.replace("_", " "))
 
 
 def curves(
@@ -106,63 +113,61 @@ def _curve(
 def sweeps(
     analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
 ) -> list[Figure]:
-    """Return the scores over each setting that a cell varies."""
+    """Return the scores over every value that the study varies."""
     found = []
-    for name in series.SWEEPS:
-        table = series.sweep(analysis, name)
+    paths = series.sweep_paths(analysis)
+    ends = [path.rpartition(".")[2] for path in paths]
+    for path, end in zip(paths, ends, strict=True):
+        table = series.sweep(analysis, path)
         if table.is_empty():
             continue
+        stem = end if ends.count(end) == 1 else path.replace(".", "-")
+        stem = stem.replace("_", "-")
         for place, ((where,), rows) in enumerate(
             table.group_by("where", maintain_order=True)
         ):
-            title = f"{where}: {SWEEP_TITLES[name]}"
+            title = f"{where}: {sweep_title(path)}"
             caption = (
-                f"{unit} over {SWEEP_TITLES[name]} in {where}: trimmed mean over "
+                f"{unit} over {sweep_title(path)} in {where}: trimmed mean over "
                 "trials with its 95 % interval."
             )
-            chart = sized(_sweep(rows, name, styles, unit, page), title, page=page)
-            found.append(
-                Figure(
-                    f"{name.replace('_', '-')}-{place + 1}",
-                    name,
-                    str(where),
-                    caption,
-                    chart,
-                    rows.drop("where"),
-                )
-            )
+            chart = sized(_sweep(rows, path, styles, unit, page), title, page=page)
+            kept, name = rows.drop("where"), f"{stem}-{place + 1}"
+            found.append(Figure(name, path, str(where), caption, chart, kept))
     return found
 
 
+def _axis(rows: pl.DataFrame, title: str) -> alt.X:
+    """Return an axis that is scaled as the values are: linear, log or points."""
+    if not rows.schema["value"].is_numeric():
+        scale = alt.Scale(type="point", padding=0.5)
+        order = rows["value"].unique(maintain_order=True).to_list()
+        axis = alt.Axis(labelAngle=0, labelOverlap=True)
+        return alt.X("value:N", sort=order, title=title, scale=scale, axis=axis)
+    values = rows["value"].unique().sort().to_list()
+    by_factor = values[0] > 0 and values[-1] >= 10 * values[0]
+    scale = alt.Scale(type="log" if by_factor else "linear", zero=False, padding=12)
+    axis = alt.Axis(values=values, labelExpr="format(datum.value, '~g')", grid=False)
+    return alt.X("value:Q", title=title, scale=scale, axis=axis)
+
+
 def _sweep(
-    rows: pl.DataFrame, name: str, styles: dict[str, Look], unit: str, page: bool
+    rows: pl.DataFrame, path: str, styles: dict[str, Look], unit: str, page: bool
 ) -> Any:
     names = rows["optimizer"].unique(maintain_order=True).to_list()
     colours, dashes = scales(styles, names)
     legend = None if page else alt.Legend(title=None)
-    ordinal = rows.with_columns(
-        pl.col("value").map_elements(
-            lambda v: f"{v:g}" if isinstance(v, float) else str(v),
-            return_dtype=pl.String,
-        )
-    )
-    order = ordinal["value"].unique(maintain_order=True).to_list()
+    numeric = rows.schema["value"].is_numeric()
     hidden = alt.param(name="hidden", value=[])
     base = (
-        alt.Chart(ordinal.drop("where"))
+        alt.Chart(rows.drop("where"))
         .transform_filter("indexof(hidden, datum.optimizer) < 0")
         .encode(
-            x=alt.X(
-                "value:N",
-                sort=order,
-                title=SWEEP_TITLES[name],
-                scale=alt.Scale(type="point", padding=0.5),
-                axis=alt.Axis(labelAngle=0, labelOverlap=True),
-            ),
+            x=_axis(rows, sweep_title(path)),
             color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
             tooltip=[
                 alt.Tooltip("optimizer:N"),
-                alt.Tooltip("value:N", title=SWEEP_TITLES[name]),
+                alt.Tooltip("value:N", title=sweep_title(path)),
                 alt.Tooltip("mean:Q", format=".3f"),
                 alt.Tooltip("low:Q", format=".3f", title="from"),
                 alt.Tooltip("high:Q", format=".3f", title="to"),
@@ -181,7 +186,7 @@ def _sweep(
     bars = base.mark_rule(strokeWidth=1.5).encode(
         y=alt.Y("low:Q", title=unit, scale=scale), y2=alt.Y2("high:Q")
     )
-    layers = [dots] if name == "schedule" else [line, dots]
+    layers = [line, dots] if numeric else [dots]
     if rows["low"].null_count() < len(rows):  # one trial has no interval
         layers.insert(0, bars)
     return alt.layer(*layers).add_params(hidden)

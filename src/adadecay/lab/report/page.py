@@ -20,6 +20,7 @@ from adadecay.lab import paper
 from adadecay.lab.report import tables, wording
 from adadecay.lab.report.drawing import make_figures, styles_of
 from adadecay.lab.report.figure import Figure
+from adadecay.lab.report.lines import sweep_title
 from adadecay.lab.report.palette import DARK
 from adadecay.lab.report.remarks import counts, remarks
 from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
@@ -42,16 +43,12 @@ ICONS: Final = {
     "not tested": "·",
     "chosen on the scores shown": "·",
 }
-SECTIONS: Final = (
-    ("curve", "curves", "Over the epochs"),
-    ("weight_decay", "decay", "Over weight decay λ"),
-    ("alpha", "alpha", "Over α"),
-    ("dropout", "dropout", "Over dropout"),
-    ("schedule", "schedules", "Over learning-rate schedules"),
-    ("profile", "across", "Across cells"),
-    ("decay_had", "decay-had", "Over the decay that each had"),
-    ("theta", "theta", "What θ does"),
-)
+SECTIONS: Final = {
+    "curve": ("curves", "Over the epochs"),
+    "profile": ("across", "Across cells"),
+    "decay_had": ("decay-had", "Over the decay that each had"),
+    "theta": ("theta", "What θ does"),
+}
 MOST_CARDS: Final = 24
 
 
@@ -203,10 +200,11 @@ def _range(values: list[int]) -> str:
 def _sections(analysis: Analysis, figures: list[Figure]) -> list[dict[str, Any]]:
     styles = styles_of(analysis)
     found = []
-    for kind, anchor, title in SECTIONS:
+    kinds = dict.fromkeys(figure.kind for figure in figures if figure.kind != "forest")
+    for kind in kinds:
         members = [figure for figure in figures if figure.kind == kind]
-        if not members:
-            continue
+        over = f"over-{kind.replace('.', '-')}", f"Over {sweep_title(kind)}"
+        anchor, title = SECTIONS.get(kind, over)
         names: dict[str, None] = {}
         for figure in members:
             if "optimizer" in figure.table.columns:

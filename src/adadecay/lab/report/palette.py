@@ -6,7 +6,7 @@ own figures give them (SGD black, RMSprop yellow, Adam blue, Entropy-SGD magenta
 Accelerated-SGD green, AdaDecay red); dashes say the same without colour.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,21 +80,23 @@ def ramp(count: int) -> list[str]:
     return found
 
 
-def looks(labels: Iterable[str]) -> dict[str, Look]:
+def looks(names: Mapping[str, str]) -> dict[str, Look]:
     """Return a look for each label, the same whatever else is in the study.
 
-    A known optimizer keeps its own; variants of it and other names take spare ones.
+    The first label of a known optimizer has its own look; all others have spare ones.
+
+    Args:
+        names: the registered name of the optimizer, by label.
 
     Example:
         >>> from adadecay.lab.report.palette import looks
-        >>> looks(["sgd", "adadecay"])["adadecay"].colour
+        >>> looks({"sgd": "sgd", "mine": "adadecay"})["mine"].colour
         '#d55e00'
     """
     found: dict[str, Look] = {}
     taken: set[str] = set()
     rest = []
-    for label in dict.fromkeys(labels):
-        name = label.partition("(")[0].partition(",")[0]
+    for label, name in names.items():
         if name in KNOWN and name not in taken:
             found[label] = KNOWN[name]
             taken.add(name)

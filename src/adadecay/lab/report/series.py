@@ -17,7 +17,7 @@ from adadecay.lab.stats.analysis import Analysis, Judged
 from adadecay.lab.stats.comparisons import Comparison
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
-from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, is_plain
+from adadecay.lab.stats.selection import DECAY
 
 __all__ = [
     "curves",
@@ -26,18 +26,13 @@ __all__ = [
     "profiles",
     "settings_text",
     "sweep",
+    "sweep_paths",
     "theta_by_layer",
     "theta_spread",
 ]
 
 MOST_LAYERS: Final = 16
 MOST_POINTS: Final = 101
-SWEEPS: Final = {
-    "weight_decay": DECAY,
-    "alpha": ALPHA,
-    "dropout": DROPOUT,
-    "schedule": "schedule",
-}
 
 
 def _round(value: float | None, digits: int = 5) -> float | None:
@@ -175,41 +170,57 @@ def scored(arm: Arm, trim: float) -> dict[str, Any]:
     }
 
 
-def sweep(analysis: Analysis, name: str) -> pl.DataFrame:
-    """Return the average over one setting, where some optimizer varies it in a cell.
+def sweep_paths(analysis: Analysis) -> list[str]:
+    """Return the path of every value that some optimizer varies, in a fixed order."""
+    values: dict[tuple[object, ...], dict[str, set[Any]]] = {}
+    for arm in analysis.arms:
+        group = values.setdefault((*arm.cell, arm.method), {})
+        for path, value in arm.setting.values:
+            group.setdefault(path, set()).add(value)
+    found = {
+        path
+        for group in values.values()
+        for path, seen in group.items()
+        if len(seen - {None}) > 1
+    }
+    return sorted(found - {"dataset", "network", "optimizer", "epochs"})
+
+
+def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
+    """Return the average over one value, where some optimizer varies it.
 
     Args:
         analysis: of a study.
-        name: ``weight_decay``, ``alpha``, ``dropout`` or ``schedule``.
+        path: of the value, such as ``optimizer.weight_decay`` or ``lr``.
     """
     rows = []
-    for (where, optimizer), arms in _sweep_groups(analysis, name).items():
+    for (where, optimizer), arms in _sweep_groups(analysis, path).items():
         for arm in arms:
             names = {"where": where, "optimizer": optimizer}
-            value = {"value": arm.setting.get(SWEEPS[name])}
+            value = {"value": arm.setting.get(path)}
             rows.append(names | value | scored(arm, analysis.trim))
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, strict=False)
 
 
-def _sweep_groups(analysis: Analysis, name: str) -> dict[tuple[str, str], list[Arm]]:
-    """Return arms that differ in one setting only, by cell and optimizer.
+def _sweep_groups(analysis: Analysis, path: str) -> dict[tuple[str, str], list[Arm]]:
+    """Return arms that differ in one value only, by cell and optimizer.
 
     Where several such rows of arms exist, the one with the most values is drawn.
     """
-    others = [each for each in SWEEPS if each != name]
+    of_cell = path.partition(".")[0] in ("dataset", "network", "trainer")
     rows: dict[tuple[Any, ...], dict[Any, Arm]] = {}
     for arm in analysis.arms:
-        value = arm.setting.get(SWEEPS[name])
-        if value is None or arm.average() is None or not is_plain(arm):
+        value = arm.setting.get(path)
+        if value is None or arm.average() is None:
             continue
-        cell = arm.place.partition("(")[0] if name == "dropout" else arm.place
-        at = tuple(arm.setting.get(SWEEPS[each]) for each in others)
-        row = rows.setdefault((spell_cell(cell), arm.method, at), {})
-        row.setdefault(value, arm)
+        where = "/".join(filter(None, arm.cell)) if of_cell else arm.place
+        key = (spell_cell(where), arm.method, arm.setting.without(path))
+        rows.setdefault(key, {}).setdefault(value, arm)
     found: dict[tuple[str, str], list[Arm]] = {}
     for (where, optimizer, _), row in rows.items():
         if len(row) > max(1, len(found.get((where, optimizer), ()))):
-            found[where, optimizer] = [row[value] for value in sorted(row)]
+            order = sorted(row, key=lambda v: (isinstance(v, str), v))
+            found[where, optimizer] = [row[value] for value in order]
     return found
 
 
