@@ -97,12 +97,14 @@ def entropy_sgd(
     scoping,
     averaging,
 ):
-    outer = [np.zeros_like(x) for x in xs]
+    outer = None
     for t, lr in enumerate(rates):
         points, means = list(xs), list(xs)
         inner = [np.zeros_like(x) for x in xs]
         for _ in range(langevin_steps):
-            for i, g in enumerate(gradient(points)):
+            grads = gradient(points)
+            outer = list(grads) if outer is None else outer
+            for i, g in enumerate(grads):
                 d = g + weight_decay * points[i]
                 inner[i] = momentum * inner[i] + d
                 d = d + momentum * inner[i]

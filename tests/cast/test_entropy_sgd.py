@@ -47,7 +47,7 @@ def test_one_quiet_langevin_step_is_the_plain_step(path, momentum):
         weight_decay=decay,
         foreach=PATHS[path],
     )
-    velocity = torch.zeros_like(x)
+    velocity = g.clone()
     for _ in range(3):
         optimizer.step(constant_gradient(p, g))
         outer = inner_lr * (1 + momentum) * (g + decay * x) + decay * x

@@ -288,3 +288,26 @@ def test_reseeding_reaches_every_generator():
     reseed(5, "epoch", 1)
     assert draw() == first
     assert all(a != b for a, b in zip(first, second, strict=True))
+
+
+def test_a_revision_is_written_only_where_code_computes_something_else():
+    plan = make_plan(read_spec("paper/comparison"))
+    parts = {}
+    for trial in plan.trials:
+        part = trial.definition["optimizer"]
+        parts.setdefault(part["name"], set()).add(part.get("revision"))
+    assert parts.pop("entropy-sgd") == {2}
+    assert all(found == {None} for found in parts.values())
+
+
+def test_accelerated_sgd_has_its_authors_kappa_on_deep_networks():
+    found = {
+        (trial.cell.network, trial.definition["optimizer"]["arguments"]["kappa"])
+        for trial in make_plan(read_spec("paper/comparison")).trials
+        if trial.definition["optimizer"]["name"] == "accelerated-sgd"
+    }
+    shallow = {name for name, kappa in found if kappa == 1e3}
+    deep = {name for name, kappa in found if kappa == 1e4}
+    assert len(found) == len(shallow) + len(deep)
+    assert {"nn-2", "nn-3"} <= shallow
+    assert {"resnet-18", "googlenet"} <= deep

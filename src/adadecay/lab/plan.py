@@ -262,6 +262,8 @@ def _settings(
             said |= {"lr": lr} if optimizer.lr else {}
             said |= {"schedule": schedule} if schedule else {}
             whole = _whole(optimizer.name, full)
+            if facts and facts["revision"] > 1:  # its code computes something else now
+                whole["revision"] = facts["revision"]
             yield said, {"optimizer": whole, "lr": lr, "schedule": steps}
 
 

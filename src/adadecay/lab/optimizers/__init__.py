@@ -58,6 +58,7 @@ def _row(
     has_theta: bool = False,
     gradients_per_step: int = 1,
     refresh_batch_norm: bool = False,
+    revision: int = 1,
 ) -> Entry:
     facts = {
         "lr": {"shallow": lr[0], "deep": lr[1]},
@@ -66,6 +67,7 @@ def _row(
         "has_theta": has_theta,
         "gradients_per_step": gradients_per_step,
         "refresh_batch_norm": refresh_batch_norm,
+        "revision": revision,
     }
     return Entry(
         name, maker, arguments=arguments, origin=origin, summary=summary, facts=facts
@@ -137,6 +139,7 @@ OPTIMIZERS = Registry(
                 Argument("averaging", float, 0.75, "weight of the old mean", minimum=0),
             ),
             deep={"gamma": 0.03},
+            revision=2,  # momentum starts from the first gradient
             gradients_per_step=5,
             refresh_batch_norm=True,
         ),
@@ -151,6 +154,7 @@ OPTIMIZERS = Registry(
                 Argument("xi", float, 10.0, "ξ, statistical advantage", minimum=1e-6),
                 Argument("small_const", float, 0.7, "c", minimum=1e-6),
             ),
+            deep={"kappa": 1e4},
         ),
         _row(
             "randomized",

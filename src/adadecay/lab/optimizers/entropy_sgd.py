@@ -36,7 +36,8 @@ class EntropySGD(Optimizer):
         \mu &\leftarrow 0.75\,\mu + 0.25\,x'
 
     and once the outer step on :math:`(x - \mu) + \lambda x` with the learning rate η
-    and Nesterov momentum.
+    and Nesterov momentum, whose buffer starts, as in the authors' code, as the gradient
+    :math:`\nabla f(x)` of the first mini-batch.
 
     Args:
         params: parameters, named parameters, or parameter groups.
@@ -168,10 +169,11 @@ class EntropySGD(Optimizer):
         params: list[Tensor],
         grads: list[Tensor],
     ) -> None:
-        for param in params:
+        for param, grad in zip(params, grads, strict=True):
             if param not in walks:
                 start = param.clone()
-                walks[param] = Walk(start, start.clone(), torch.zeros_like(start))
+                still = torch.zeros_like(start)
+                walks[param] = Walk(start, start.clone(), still, grad.clone())
         pulls = [self._pull(group, param) for param in params]
         noises = self._noises(group, params)
         move = langevin.walk_many if uses_foreach(group, params) else langevin.walk
@@ -204,7 +206,7 @@ class EntropySGD(Optimizer):
                 state["steps"] = state.get("steps", 0) + 1
             if group["momentum"] != 0:
                 if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(param)
+                    state["momentum_buffer"] = walks[param].first
                 velocities.append(state["momentum_buffer"])
         leave = langevin.leave_many if uses_foreach(group, params) else langevin.leave
         leave(params, list(walks.values()), velocities, group)

@@ -19,6 +19,7 @@ class Walk:
     anchor: Tensor
     mean: Tensor
     velocity: Tensor
+    first: Tensor  # the gradient at x
 
 
 def walk(
