@@ -21,7 +21,7 @@ constexpr int64_t kMaxPieces = 128;  // of a tensor: bounds the memory of a step
 constexpr int64_t kWhole = 131072;   // elements of a layer that is one task
 // Elements per thread. Waking a thread and waiting for it costs microseconds on an idle
 // machine, but milliseconds where another process has its core.
-constexpr int64_t kThreadShare = 524288;
+constexpr int64_t kThreadShare = 1048576;
 
 struct Layer {
   int first, last;  // its tensors, in the sorted list
