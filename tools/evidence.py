@@ -1,6 +1,6 @@
 """Write the numbers and pictures of the pages from what is kept in the repository.
 
-In: kept studies (``results/NAME/``, as ``adadecay results STUDY --keep results/NAME``
+In: kept studies (``evidence/NAME/``, as ``adadecay results STUDY --keep evidence/NAME``
 writes them) and measurements (``benchmarks/step.json`` and ``benchmarks/train.json``,
 as ``adadecay bench step --json`` and ``adadecay bench train --json`` print them). Out:
 the text between ``<!-- evidence:NAME -->`` and ``<!-- /evidence -->`` in README.md and
@@ -49,8 +49,6 @@ BLOCK = re.compile(
     r"(<!-- evidence:(\S+) -->\n)(.*?)(<!-- /evidence -->)", re.DOTALL | re.MULTILINE
 )
 NUMBER = re.compile(r"(<!-- number:([^>]*?) -->)([^<]*)(<!-- /number -->)")
-# A results folder that `adadecay run` fills may lie in the same place.
-STORE = ("trials", "studies", "reports")
 
 
 class Evidence:
@@ -66,13 +64,13 @@ class Evidence:
     @functools.cached_property
     def studies(self) -> dict[str, Analysis]:
         """The analysis of each kept study, by the name of its folder."""
-        results = self.root / "results"
+        results = self.root / "evidence"
         folders = [*results.glob("*/"), *results.glob("*/*/")]
         names = {folder.relative_to(results).as_posix(): folder for folder in folders}
         return {
             name: analyse(read_kept(folder, name=name))
             for name, folder in sorted(names.items())
-            if name.split("/")[0] not in STORE and is_kept(folder)
+            if is_kept(folder)
         }
 
     def measurement(self, name: str) -> dict[str, Any] | None:

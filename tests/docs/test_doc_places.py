@@ -20,7 +20,7 @@ PAGES += ["docs/statistics.md", "docs/lab.md", "docs/data.md", "CONTRIBUTING.md"
 FILE = re.compile(r"[\w./-]*\w\.(py|md|cpp|hpp|pyi|toml|lock|sh)")
 FOLDER = re.compile(r"[\w.-]+(/[\w.-]+)*/")
 # Names that stand for a reader's own.
-THEIRS = {"my_train.py", "results/NAME/"}
+THEIRS = {"my_train.py", "evidence/NAME/", "damaged/"}
 
 
 @cache

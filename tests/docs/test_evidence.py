@@ -27,7 +27,7 @@ BLOCKS = ["studies", "claims", "machine", "paper/comparison", "paper/alpha", "mi
 
 
 def put(root, place, results, **facts):
-    folder = root / "results" / place
+    folder = root / "evidence" / place
     folder.mkdir(parents=True, exist_ok=True)
     rates = simulate_rates(results)
     facts = {"name": place, "facts": {"torch": ("2.13.0",)}, **facts}
@@ -94,7 +94,7 @@ def test_nothing_kept_says_so(root):
 
 def test_a_block_holds_the_numbers_of_the_results(filled):
     text = block(filled, "paper/comparison")
-    results = pl.read_parquet(filled / "results" / "paper/comparison/results.parquet")
+    results = pl.read_parquet(filled / "evidence" / "paper/comparison/results.parquet")
     last = results.filter(pl.col("epoch") >= 90, pl.col("number") < 4)
     means = last.group_by("optimizer", "number", maintain_order=True).agg(
         pl.col("score").mean()
@@ -211,7 +211,7 @@ def spoil_picture(root):
 
 
 def spoil_results(root):
-    path = root / "results/paper/alpha/results.parquet"
+    path = root / "evidence/paper/alpha/results.parquet"
     table = pl.read_parquet(path).with_columns(pl.col("score") + 0.01)
     table.write_parquet(path)
 
@@ -231,7 +231,7 @@ def spoil_results(root):
             ["paper-alpha-alpha-1.svg"],
         ),
         (
-            lambda root: shutil.rmtree(root / "results/paper/alpha"),
+            lambda root: shutil.rmtree(root / "evidence/paper/alpha"),
             [
                 "README.md",
                 "docs/results.md",

@@ -39,7 +39,7 @@ MARKUP = re.compile(r"<[^>]*>|\s+")
 
 
 def snapshot(name):
-    return read_kept(ROOT / "results" / name, name=name)
+    return read_kept(ROOT / "evidence" / name, name=name)
 
 
 def trial_ids():
