@@ -35,6 +35,10 @@ from adadecay.lab.engines.cluster.places import (
 __all__ = ["ClusterEngine", "Need"]
 
 POLL: Final = 0.5  # seconds between looks at whether to stop
+RAYLET_DIED: Final = (
+    "Ray's process on this machine (the raylet) died, and no trial can run without it. "
+    "Nothing that was finished is lost: give the same command again to go on."
+)
 AHEAD: Final = 4  # messages that a task may be ahead of the driver, then it waits
 RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
 
@@ -206,6 +210,8 @@ class ClusterEngine:
                 f"Ray could not set up a worker: {error}", status=1
             ) from error
         except errors.RayError as error:
+            if type(error).__name__ == "LocalRayletDiedError":
+                raise EngineError(RAYLET_DIED, status=1) from error
             # Also a RayTaskError: the trial's own errors are events, so that this is
             # a node without adadecay, or without room for the data.
             return [Lost(flight.trial, cause_of_loss(error))]
