@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -9,7 +10,10 @@ import adadecay.lab
 from adadecay.commands import app
 from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.comparisons import common_scores
 from adadecay.lab.stats.evidence import gather
+from adadecay.lab.stats.intervals import trimmed_t
+from adadecay.lab.stats.significance import pairs_needed, smallest_difference
 
 SMALL = ["--trials", "12", "--epochs", "2", "--examples", "300"]
 
@@ -76,3 +80,31 @@ def test_a_study_and_the_lab_say_what_they_are(tmp_path):
     for part in ("quickstart", "20 trials", "1 cell,", "sgd, adadecay", str(tmp_path)):
         assert part in shown
     assert dir(adadecay.lab) == ["Study", "run"]
+
+
+def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
+    study, _ = ran
+    words = ["plan", "quickstart", *SMALL, "--results", str(study.folder)]
+    done = CliRunner().invoke(app, [*words, "--detect", "0.1"])
+    assert done.exit_code == 0, done.output
+    (row,) = analyse(gather(study)).comparisons
+    (needed,) = re.findall(r"digits/nn-2: (\d+) trials find", done.output)
+    differences, _ = common_scores(row.ours, row.other)
+    assert smallest_difference(differences, pairs=int(needed)) <= 0.1
+    assert smallest_difference(differences, pairs=int(needed) - 1) > 0.1
+    assert f"With {needed} trials each, {2 * int(needed) - 24} are left" in done.output
+    done = CliRunner().invoke(app, [*words, "--detect", "0.1", "--deviation", "0.2"])
+    assert f"any cell: {pairs_needed(0.1, 0.2)} trials find" in done.output
+    words[-1] = str(tmp_path)
+    done = CliRunner().invoke(app, [*words, "--detect", "0.1"])
+    assert "Give --deviation" in done.output
+    done = CliRunner().invoke(app, [*words, "--detect", "-1"])
+    assert done.exit_code == 2
+
+
+@pytest.mark.parametrize(("difference", "deviation"), [(0.1, 0.2), (0.3, 0.5)])
+def test_so_many_pairs_find_it_four_times_in_five(difference, deviation):
+    pairs, rng = pairs_needed(difference, deviation), np.random.default_rng(0)
+    samples = rng.normal(difference, deviation, size=(500, pairs))
+    found = sum(trimmed_t(sample).low > 0 for sample in samples)
+    assert abs(found / 500 - 0.8) < 0.06

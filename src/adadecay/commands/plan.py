@@ -25,6 +25,21 @@ def plan(
             help="Time a few batches of what was never run; imports your modules.",
         ),
     ] = False,
+    detect: Annotated[
+        float | None,
+        typer.Option(
+            help="Say how many trials would find a difference of this size.",
+            show_default=False,
+        ),
+    ] = None,
+    deviation: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of paired differences, instead of the one of the "
+            "trials that are done.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show cells, trials, how many are done, and an estimate of the time left."""
     from rich.console import Console
@@ -52,3 +67,58 @@ def plan(
     known = timing(left) if measure else {}
     rest = estimate(left, study.folder, workers=count, measured=known)
     typer.echo(describe_estimate(rest, count))
+    if detect is not None:
+        _print_needed(study, detect, deviation, count)
+
+
+def _print_needed(
+    study: "Study", detect: float, deviation: float | None, workers: int
+) -> None:
+    """Print how many trials find a difference, by cell, and what they take."""
+    from adadecay.commands.tables import describe_estimate
+    from adadecay.lab.stats.significance import pairs_needed
+    from adadecay.lab.summary import estimate, read_states
+
+    if not detect > 0 or (deviation is not None and not deviation > 0):
+        raise typer.BadParameter("--detect and --deviation must be above 0.")
+    found = {"any cell": deviation} if deviation else _deviations(study)
+    if not found:
+        typer.echo(
+            "How many trials would find it is not known: no cell has two pairs of "
+            "trials with a score yet. Give --deviation."
+        )
+        return
+    most = 0
+    for cell, spread in found.items():
+        needed = pairs_needed(detect, spread)
+        most = max(most, needed)
+        typer.echo(
+            f"{cell}: {needed} trials find a difference of {detect:g} four times in "
+            f"five (one comparison, 95 %; paired differences deviate by {spread:.2g})."
+        )
+    larger = study.vary(trials=most)
+    states = read_states(larger.plan, study.folder)
+    left = [trial for trial in larger.plan.unique if not states[trial.id].finished]
+    typer.echo(f"With {most} trials each, {len(left)} are left.")
+    typer.echo(
+        describe_estimate(estimate(left, study.folder, workers=workers), workers)
+    )
+
+
+def _deviations(study: "Study") -> dict[str, float]:
+    """Return the largest deviation of paired differences of each cell."""
+    import math
+
+    from adadecay.lab.stats.analysis import analyse
+    from adadecay.lab.stats.comparisons import common_scores
+    from adadecay.lab.stats.evidence import gather
+    from adadecay.lab.stats.intervals import trimmed_mean
+
+    found: dict[str, float] = {}
+    for each in analyse(gather(study)).comparisons:
+        differences, _ = common_scores(each.ours, each.other)
+        estimate = trimmed_mean(differences)
+        if estimate is not None and estimate.error > 0:
+            spread = estimate.error * math.sqrt(differences.size)
+            found[each.ours.place] = max(spread, found.get(each.ours.place, 0.0))
+    return found

@@ -20,6 +20,7 @@ __all__ = [
     "holm_intervals",
     "improvement",
     "least_sign_flip",
+    "pairs_needed",
     "seed_correlation",
     "sign_flip",
     "smallest_difference",
@@ -182,13 +183,57 @@ def smallest_difference(
     error, freedom = estimate.error, estimate.freedom
     if pairs is not None:
         error *= math.sqrt(np.size(differences) / pairs)
-        cut = int(trim * pairs)
-        freedom = max(1, pairs - 3 * cut - 1)
+        freedom = _freedom(pairs, trim)
+    return error * _least_shift(freedom, level, power)
+
+
+def _freedom(pairs: int, trim: float) -> int:
+    return max(1, pairs - 3 * int(trim * pairs) - 1)
+
+
+def pairs_needed(
+    difference: float,
+    deviation: float,
+    *,
+    level: float = LEVEL,
+    power: float = POWER,
+    trim: float = TRIM,
+) -> int:
+    """Return how many pairs find a difference with probability ``power``.
+
+    Args:
+        difference: to be found; above 0.
+        deviation: standard deviation of the paired differences.
+        level: of the interval that has to exclude 0.
+        power: the probability of finding it.
+        trim: the share that is cut from each tail.
+
+    Example:
+        >>> from adadecay.lab.stats.significance import pairs_needed
+        >>> pairs_needed(0.1, 0.2, trim=0.0)
+        34
+    """
+
+    def found(pairs: int) -> bool:
+        shift = _least_shift(_freedom(pairs, trim), level, power)
+        return shift * deviation / math.sqrt(pairs) <= difference
+
+    high = 2
+    while not found(high):
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if found(middle) else (middle, high)
+    return high
+
+
+def _least_shift(freedom: float, level: float, power: float) -> float:
+    """Return the noncentrality at which a t test of this level has this power."""
     bar = float(stats.t.isf((1 - level) / 2, freedom))
 
     def excess(shift: float) -> float:
         return float(stats.nct.sf(bar, freedom, shift)) - power
 
     highest = 2 * (bar + float(stats.t.ppf(power, freedom)) + 1)
-    shift = float(optimize.brentq(excess, 0.0, highest, xtol=1e-9))
-    return shift * error
+    return float(optimize.brentq(excess, 0.0, highest, xtol=1e-9))
