@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 from lab_runs import small_study
 from typer.testing import CliRunner
 
@@ -25,6 +26,7 @@ from adadecay.lab.engines import (
     Settings,
     Started,
     Stopped,
+    local,
 )
 from adadecay.lab.progress import Tally, duration
 from adadecay.lab.study import Study, run
@@ -299,3 +301,26 @@ def test_the_exit_status_tells_what_is_left(left, failed, interrupted, status):
     facts = {"damaged": {}, "done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
     outcome = Outcome(left=left, failed=failed, interrupted=interrupted, **facts)
     assert exit_status(outcome) == status
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_cuda_without_a_gpu_is_refused_once_and_at_the_start(file, tmp_path, workers):
+    words = ["run", file, "--device", "cuda", "--workers", workers]
+    told = _invoke(*words, "--results", tmp_path / "results")
+    assert told.exit_code == 2
+    assert told.output.count("needs a CUDA device") == 1
+    assert not list(tmp_path.glob("results/trials/*"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 4), ("0,2", 2), ("0,-1,1", 1), ("7,8,9,10,11", 4)]
+)
+def test_a_worker_for_each_gpu_that_cuda_shows(tmp_path, monkeypatch, visible, count):
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+    monkeypatch.setattr(local, "GPUS", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert local.default_workers(device="auto", threads=1) == count

@@ -286,6 +286,8 @@ def make_engine(
         return _make_cluster_engine(study, workers, settings, address)
     if address is not None:
         raise SpecError(f"address {address!r} has no meaning without engine ray.")
+    if settings.device == "cuda":
+        _require_cuda()
     from adadecay.lab.engines.inline import InlineEngine
     from adadecay.lab.engines.local import LocalEngine, default_workers
 
@@ -300,6 +302,15 @@ def make_engine(
     if workers == 0:
         return InlineEngine(settings)
     return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)
+
+
+def _require_cuda() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SpecError(
+            "device 'cuda' needs a CUDA device, and torch sees none: use cpu or auto."
+        )
 
 
 def _make_cluster_engine(

@@ -6,6 +6,7 @@ worker that dies, however it dies, costs its trial one attempt and is replaced.
 """
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -28,6 +29,7 @@ POLL: Final = 0.5  # seconds between looks at whether to stop
 PATIENCE: Final = 5.0  # seconds for a worker to end by itself
 MOST_STILLBORN: Final = 8  # deaths in a row without a word: something is wrong here
 ORPHANED: Final = 255  # what multiprocessing says when nobody can tell the exit status
+GPUS: Final = Path("/proc/driver/nvidia/gpus")
 NAME: Final = "adadecay-worker-"
 CAUSES: Final = {
     signal.SIGKILL: "killed from outside, or by the system for lack of memory",
@@ -40,15 +42,28 @@ CAUSES: Final = {
 def default_workers(*, device: str, threads: int) -> int:
     """Return how many workers fit: one for each GPU, or for each group of cores."""
     if device != "cpu":
-        with contextlib.suppress(OSError):
-            gpus = len(list(Path("/proc/driver/nvidia/gpus").iterdir()))
-            if gpus:
-                return gpus
+        gpus = _count_gpus()
+        if gpus:
+            return gpus
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
     return max(1, cores // threads)
+
+
+def _count_gpus() -> int:
+    """Count the GPUs that CUDA shows, without loading it."""
+    try:
+        gpus = len(list(GPUS.iterdir()))
+    except OSError:
+        return 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return gpus
+    # CUDA takes no device from the first one on that is not valid.
+    shown = itertools.takewhile(lambda each: each not in ("", "-1"), visible.split(","))
+    return min(gpus, len(list(shown)))
 
 
 @dataclass
