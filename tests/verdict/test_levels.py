@@ -1,0 +1,48 @@
+"""The simulations of docs/statistics.md use the formulas of the lab."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adadecay.lab.stats import holm, trimmed_mean
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import simulate as tool  # noqa: E402
+
+sys.path.pop(0)
+
+
+@pytest.mark.parametrize("count", [5, 10, 23])
+def test_many_samples_at_once_are_the_labs_trimmed_means(count):
+    values = np.random.default_rng(count).normal(size=(4, 3, count))
+    means, errors, freedom = tool.estimates(values)
+    for place in np.ndindex(4, 3):
+        found = trimmed_mean(values[place])
+        assert (means[place], errors[place]) == pytest.approx((found.mean, found.error))
+        assert freedom == found.freedom
+
+
+def test_many_tables_at_once_are_adjusted_as_one():
+    p_values = np.random.default_rng(0).uniform(0, 0.2, size=(20, 7))
+    for row, adjusted in zip(p_values, tool.holm(p_values), strict=True):
+        assert adjusted.tolist() == pytest.approx(holm(list(row)))
+
+
+@pytest.mark.parametrize("shape", tool.SHAPES)
+@pytest.mark.parametrize("effects", tool.EFFECTS)
+def test_false_differences_and_sizes_are_at_most_at_their_level(shape, effects):
+    runs = 1000
+    allowed = 5 + 200 * np.sqrt(0.05 * 0.95 / runs)
+    for share in tool.tables(shape, 10, effects, runs, seed=1):
+        assert share <= allowed
+
+
+def test_the_page_prints_what_the_tool_measures():
+    text = (ROOT / "docs/statistics.md").read_text("utf-8")
+    false, size = tool.tables("normal", 5, 15, 10_000, 18)
+    assert f"| normal | 5 | 15 | {false:.2f} | {size:.2f} |  |" in text
+    alone = tool.standing("skewed", 10, 10_000, 18)
+    assert f"{alone:.2f} |" in text
