@@ -96,7 +96,10 @@ def gather(study: Any) -> Evidence:
             f"{type(study).__name__}."
         )
     spec = study.spec
-    results = whole_results(study).select(cs.by_name(*COLUMNS, require_all=False))
+    trials = study.trials()
+    results = whole_results(study, trials).select(
+        cs.by_name(*COLUMNS, require_all=False)
+    )
     return Evidence(
         results,
         rates=_lean_rates(study.rates()),
@@ -112,18 +115,17 @@ def gather(study: Any) -> Evidence:
         held_out=spec.holdout,
         chosen=spec.chosen,
         facts=_origins(study),
-        problems=_problems(study),
+        problems=_problems(trials),
     )
 
 
-def whole_results(study: Any) -> pl.DataFrame:
+def whole_results(study: Any, trials: pl.DataFrame) -> pl.DataFrame:
     """Return a study's results, and a row for each trial that failed without any.
 
     Such a row has no epoch and no score. Without it nothing would tell that the trial
     was ever tried, and an optimizer that always fails would not be there at all.
     """
     results: pl.DataFrame = study.results()
-    trials: pl.DataFrame = study.trials()
     failed = trials.filter(pl.col("status") == "failed")
     lost = failed.filter(~pl.col("trial").is_in(results["trial"].unique().to_list()))
     if lost.is_empty():
@@ -154,9 +156,9 @@ def _shortened(spec: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _problems(study: Any) -> tuple[Mapping[str, Any], ...]:
+def _problems(trials: pl.DataFrame) -> tuple[Mapping[str, Any], ...]:
     bad = ("failed", "diverged", "damaged")
-    wrong = study.trials().filter(pl.col("status").is_in(bad))
+    wrong = trials.filter(pl.col("status").is_in(bad))
     columns = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
     return tuple(wrong.select(columns).iter_rows(named=True))
 

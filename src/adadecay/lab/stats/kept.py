@@ -48,7 +48,8 @@ def keep(study: Any, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     rates = study.rates().select(THETAS).unique(maintain_order=True)
-    evidence = replace(gather(study), results=whole_results(study), rates=rates)
+    results = whole_results(study, study.trials())
+    evidence = replace(gather(study), results=results, rates=rates)
     if is_kept(folder):
         old = read_kept(folder)
         if old.base != evidence.base:
