@@ -49,7 +49,7 @@ def main():
 
 
 def show(step, layers):
-    means = ", ".join(f"{layer.layer} {layer.mean:.2f}" for layer in layers)
+    means = ", ".join(f"{layer.name} {layer.mean:.2f}" for layer in layers)
     print(f"step {step}: mean θ: {means}")
 
 

@@ -31,4 +31,4 @@ for epoch in range(20):
         print(f"epoch {epoch + 1}: loss {loss:.3f}, test accuracy {accuracy:.1%}")
 
 for layer in measure(optimizer, model=model):
-    print(f"{layer.layer}: mean θ {layer.mean:.2f}, decay {layer.effective_decay:.1e}")
+    print(f"{layer.name}: mean θ {layer.mean:.2f}, decay {layer.effective_decay:.1e}")

@@ -66,7 +66,7 @@ def main():
 
 def show(step, layers):
     first = layers[0]
-    print(f"step {step}: mean θ of {first.layer} is {first.mean:.2f}")
+    print(f"step {step}: mean θ of {first.name} is {first.mean:.2f}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ PAGE = HERE / "docs" / "api.md"
 ROOMS = (
     "adadecay",
     "adadecay.diagnostics",
+    "adadecay.plot",
     "adadecay.optax",
     "adadecay.integrations.lightning",
     "adadecay.integrations.transformers",

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from adadecay.groups import param_groups
-    from adadecay.layers import by_module
+    from adadecay.layers import by_module, param_groups
     from adadecay.optimizer import AdaDecay
-    from adadecay.rates import decay_rates
+    from adadecay.theta import decay_rates
     from adadecay.wrap import adaptive_decay
 
-_HOMES = {
+LAZY = {
     "AdaDecay": "adadecay.optimizer",
     "adaptive_decay": "adadecay.wrap",
     "by_module": "adadecay.layers",
-    "decay_rates": "adadecay.rates",
-    "param_groups": "adadecay.groups",
+    "decay_rates": "adadecay.theta",
+    "param_groups": "adadecay.layers",
 }
 
 __all__ = [
@@ -35,9 +34,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in LAZY:
         raise AttributeError(f"module 'adadecay' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -1,39 +1,34 @@
-"""``AdaDecay``, a drop-in for ``torch.optim.SGD``: arguments, state, choice of path.
+"""``AdaDecay``, a drop-in for ``torch.optim.SGD``: arguments, state, choice of engine.
 
-In: parameters with gradients. Out: parameters and momentum buffers updated in place by
-one of the paths of :mod:`adadecay.paths`. Everything is checked before anything is
-changed, so that a step that fails changes no parameter.
+In: parameters with gradients. Out: parameters and momentum buffers updated in place, by
+the native kernel (:mod:`adadecay.native`) or by torch's operations
+(:mod:`adadecay.decay`). Everything is checked before anything is changed, so that a
+step that fails changes no parameter.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, cast, overload
+from collections.abc import Callable
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.optim.optimizer import (
     Optimizer,
     ParamsT,
     StateDict,
+    _device_dtype_check_for_fused,
     _use_grad_for_differentiable,
 )
 
-from adadecay import kernels, sharding
-from adadecay.layers import LayerOf, layer_indices
-from adadecay.paths import Adjust, Options, fused, sharded
-from adadecay.paths.batches import Given
-from adadecay.paths.choice import PLAIN_TYPES, Path, choose_path
-from adadecay.paths.shortcut import Shortcut
+from adadecay import decay, native, sharding
+from adadecay.decay import PLAIN_TYPES, ChangeRates, Group, GroupTensors
+from adadecay.layers import LayerOf, layer_members
 from adadecay.settings import (
     check_settings,
     shrinks_past_zero,
     warn_no_decay,
     warn_shrinks_past_zero,
 )
-
-OPTION_NAMES = tuple(Options.__annotations__)
-NO_STATE: dict[str, Any] = {}
-Members = tuple[int, tuple[str, ...] | None]  # of a group: how many, and their names
-Collected = tuple[list[Tensor], list[Tensor], list[Tensor | None], list[int]]
 
 
 class AdaDecay(Optimizer):
@@ -110,56 +105,63 @@ class AdaDecay(Optimizer):
             "unit_mean": unit_mean,
         }
         check_settings(defaults)
-        if fused and not kernels.available():
-            raise RuntimeError(f"fused=True needs the kernel: {kernels.absence()}")
-        self.layer_of = layer_of
-        self._layers: list[list[int]] = []
-        self._members: list[Members] = []
-        self._roster = sharding.Roster()
-        self._shortcut = Shortcut()
-        self._warned = False
+        if fused and native.kernel is None:
+            raise RuntimeError(
+                f"fused=True needs the kernel: {native.unavailable_reason}"
+            )
         super().__init__(params, defaults)
-        if all(_is_zero(group["weight_decay"]) for group in self.param_groups):
+        # After torch's own: torch.compile follows it only so.
+        self.layer_of = layer_of
+        self._warned = False
+        self._reset()
+        for group in self.param_groups:
+            self._check_group(group)
+        if not any(map(decay.decays, self.param_groups)):
             warn_no_decay()
+
+    def _reset(self) -> None:
+        """Forget what is derived from the parameter groups."""
+        self._members: list[tuple[Any, list[list[int]]]] = []
+        self._guard = sharding.FlattenedParamsGuard()
+        self._guard.check(self.param_groups)
+        self._launches = native.LaunchCache()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
         before = len(self.param_groups)
-        given = param_group["params"]
-        if isinstance(given, Iterable) and not isinstance(given, Tensor | set):
-            # A generator can be read only once.
-            param_group["params"] = given = list(given)
-            _refuse_duplicates(given)
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
         try:
-            check_settings(group)
-            layers = self._layers_of(group)
-            self._roster.check(self.param_groups)
+            check_settings(self.param_groups[-1])
+            if "layer_of" in self.__dict__:
+                self._check_group(self.param_groups[-1])
         except BaseException:  # whatever a layer_of of the user's may raise
             del self.param_groups[before:]
             raise
-        self._layers.append(layers)
-        self._members.append(self._members_of(group))
+
+    def _check_group(self, group: Group) -> None:
+        self._members_of(group)
+        self._guard.check(self.param_groups)
+        self._warn_once(group)
+
+    def _warn_once(self, group: Group) -> None:
         if not self._warned and shrinks_past_zero(group):
             self._warned = True
             warn_shrinks_past_zero(group)
 
-    def _layers_of(self, group: dict[str, Any]) -> list[int]:
+    def _members_of(self, group: Group) -> list[list[int]]:
         names = group.get("param_names")
-        return layer_indices(len(group["params"]), names, self.layer_of)
+        return layer_members(len(group["params"]), names, self.layer_of)
 
-    def _members_of(self, group: dict[str, Any]) -> Members:
-        names = group.get("param_names") if self.layer_of is not None else None
-        return len(group["params"]), None if names is None else tuple(names)
-
-    def _current_layers(self) -> list[list[int]]:
-        """Give the layers of every group; groups may be edited, as SGD's may."""
-        members = [self._members_of(group) for group in self.param_groups]
-        if members != self._members:
-            self._layers = [self._layers_of(group) for group in self.param_groups]
-            self._members = members
-        return self._layers
+    def _current_members(self) -> list[list[list[int]]]:
+        """Return the layers of every group; groups may be edited, as SGD's may."""
+        keys = [
+            (len(group["params"]), self.layer_of and tuple(group["param_names"]))
+            for group in self.param_groups
+        ]
+        if [key for key, _ in self._members] != keys:
+            found = map(self._members_of, self.param_groups)
+            self._members = list(zip(keys, found, strict=True))
+        return [members for _, members in self._members]
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -181,94 +183,78 @@ class AdaDecay(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._shortcut.step(self.param_groups, self.state):
+        done = self._launches.step(self.param_groups, self.state)
+        if done == len(self.param_groups):
             return loss
-        self._roster.check(self.param_groups)
-        collected = [
-            self._collect(group, layers)
-            for group, layers in zip(
-                self.param_groups, self._current_layers(), strict=True
+        self._guard.check(self.param_groups)
+        tensors = [
+            decay.collect(
+                group,
+                members,
+                self.state,
+                alpha=group["alpha"],
+                unit_mean=group["unit_mean"],
+            )
+            for group, members in zip(
+                self.param_groups, self._current_members(), strict=True
             )
         ]
-        statistics = self._statistics(collected)
-        self._insist(collected)
-        for number, (group, tensors, given) in enumerate(
-            zip(self.param_groups, collected, statistics, strict=True)
-        ):
-            if not tensors[0]:
-                continue
-            path = self._update(group, tensors, given)
-            if path is fused.step and given is None:
-                self._shortcut.learn(number, group, tensors)
+        steps = self._plan(tensors)
+        for number in range(done, len(steps)):
+            self._take(number, tensors[number], steps[number])
         return loss
 
-    def _collect(self, group: dict[str, Any], layers: list[int]) -> Collected:
-        """List what a group's step works on, and refuse what it can not take."""
-        params: list[Tensor] = []
-        grads: list[Tensor] = []
-        buffers: list[Tensor | None] = []
-        present: list[int] = []
-        for position, param in enumerate(group["params"]):
-            grad = param.grad
-            if grad is None:
-                continue
-            if grad.layout is not torch.strided:
-                raise RuntimeError(_sparse_message(group, position, grad))
-            params.append(param)
-            grads.append(grad)
-            buffers.append(self.state.get(param, NO_STATE).get("momentum_buffer"))
-            present.append(layers[position])
-        return params, grads, buffers, present
+    def _plan(self, groups: list[GroupTensors]) -> list[list["_Step"]]:
+        """Choose the engines of every group, and refuse what none can take."""
+        change = self._change_rates if self._changes_rates() else None
+        moments: list[Tensor | None] = [None] * len(groups)
+        if any(type(grad) not in PLAIN_TYPES for g in groups for grad in g.grads):
+            self._check_sharded(groups)
+            moments = sharding.merged_moments(
+                [g if decay.decays(g.group) else None for g in groups]
+            )
+        return [
+            choose_engines(tensors, rows, change) if tensors.params else []
+            for tensors, rows in zip(groups, moments, strict=True)
+        ]
 
-    def _insist(self, collected: list[Collected]) -> None:
-        """Refuse what the kernel can not take, where a group has fused=True."""
-        for group, tensors in zip(self.param_groups, collected, strict=True):
-            if group["fused"] and not torch.compiler.is_compiling():
-                fused.insist(*_local_parts(tensors), self._adjustment())
-
-    def _statistics(self, collected: list[Collected]) -> list[Given | None]:
-        """Give the statistics of layers that lie on several devices, all at once."""
-        if all(
-            type(grad) in PLAIN_TYPES for _, grads, *_ in collected for grad in grads
-        ):
-            return [None] * len(collected)
-        if self._adjustment() is not None:
+    def _check_sharded(self, groups: list[GroupTensors]) -> None:
+        """Refuse settings that layers on several devices do not allow."""
+        sharded = [g for g in groups if any(map(sharding.is_sharded, g.grads))]
+        if any(g.group["differentiable"] for g in sharded):
+            raise ValueError("differentiable=True does not support DTensors")
+        if sharded and self._changes_rates() and self.needs_whole_layers:
             raise RuntimeError(
                 f"{type(self).__name__} changes θ layer by layer, which DTensors do "
                 "not allow: a layer's θ lies on several devices"
             )
-        return sharding.group_statistics(self.param_groups, collected)
 
-    def _update(
-        self, group: dict[str, Any], tensors: Collected, given: Given | None
-    ) -> Path:
-        """Send a group's tensors down the path its settings choose, and name that."""
-        params, grads, buffers, layers = tensors
-        if not self._warned and shrinks_past_zero(group):
-            self._warned = True
-            warn_shrinks_past_zero(group)
-        options = cast(Options, {name: group[name] for name in OPTION_NAMES})
-        adjust = self._adjustment()
-        here = params if given is None else list(map(sharding.local, params))
-        path = choose_path(group, here, adjust, parts=given is not None)
-        first = [i for i, buffer in enumerate(buffers) if buffer is None]
-        if given is None:
-            path(params, grads, buffers, layers, adjust=adjust, **options)
-        else:
-            sharded.step(
-                params, grads, buffers, layers, path=path, given=given, **options
-            )
-        if group["momentum"] != 0:
+    def _take(self, number: int, tensors: GroupTensors, steps: list["_Step"]) -> None:
+        """Take a group's step, and keep its new momentum buffers."""
+        group = tensors.group
+        self._warn_once(group)
+        for each in steps:
+            buffers, positions = each.tensors.buffers, each.tensors.positions
+            first = [i for i, buffer in enumerate(buffers) if buffer is None]
+            each.take()
             for i in first:
-                self.state[params[i]]["momentum_buffer"] = buffers[i]
-        return path
+                param, buffer = group["params"][positions[i]], buffers[i]
+                if buffer is not None:
+                    state = self.state[param]
+                    state["momentum_buffer"] = sharding.from_local(buffer, param)
+        if any(map(sharding.is_sharded, tensors.params)):
+            increment_version(tensors.params)  # only their local parts were told
+        if len(steps) == 1 and steps[0].engine == "kernel" and steps[0].moments is None:
+            self._launches.store(number, steps[0].tensors)
 
-    def _adjustment(self) -> Adjust | None:
-        overridden = type(self)._adjust_rates is not AdaDecay._adjust_rates
-        return self._adjust_rates if overridden else None
+    needs_whole_layers = True
+    """Whether a subclass that changes θ needs all of a layer's θ at once."""
 
-    def _adjust_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-        """Change the θ of one layer: the seam for subclasses (loop and foreach).
+    def _changes_rates(self) -> bool:
+        return type(self)._change_rates is not AdaDecay._change_rates
+
+    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+        """Change the θ of one layer: the seam for subclasses.
 
         Args:
             thetas: θ of the layer's tensors, which may be overwritten.
@@ -283,14 +269,15 @@ class AdaDecay(Optimizer):
         """Load a state, of an AdaDecay or of a ``torch.optim.SGD``.
 
         Options that the state does not hold, as ``alpha`` in a state of SGD, keep the
-        value that they have here.
+        value that they have here; so does ``fused`` of an SGD, whose kernel is torch's.
         """
         saved = state_dict["param_groups"]
         if len(saved) == len(self.param_groups):
-            merged = [
-                {**{name: own[name] for name in self.defaults}, **group}
-                for own, group in zip(self.param_groups, saved, strict=True)
-            ]
+            merged = []
+            for own, group in zip(self.param_groups, saved, strict=True):
+                kept = {name: own[name] for name in self.defaults}
+                of_sgd = {} if "alpha" in group else {"fused": own["fused"]}
+                merged.append({**kept, **group, **of_sgd})
             state_dict = {**state_dict, "param_groups": merged}
         super().load_state_dict(state_dict)
 
@@ -303,47 +290,116 @@ class AdaDecay(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        self._layers = [self._layers_of(group) for group in self.param_groups]
-        self._members = [self._members_of(group) for group in self.param_groups]
-        self._shortcut = Shortcut()
-        if "_roster" not in self.__dict__:  # a copy
-            self._roster = sharding.Roster()
+        self._reset()
 
 
-def _local_parts(
-    tensors: Collected,
-) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
-    """Give parameters, gradients and buffers, of sharded ones what lies here."""
-    params, grads, buffers, _ = tensors
-    return (
-        list(map(sharding.local, params)),
-        list(map(sharding.local, grads)),
-        [None if buffer is None else sharding.local(buffer) for buffer in buffers],
-    )
+class _Step(NamedTuple):
+    """Some layers of a group, and the engine that takes their step."""
+
+    engine: str  # "kernel", "foreach" or "loop"
+    tensors: GroupTensors  # of DTensors, what lies here
+    moments: Tensor | None
+    change: ChangeRates | None
+    kernel_rates: bool = False  # whether the kernel may compute θ
+
+    def take(self) -> None:
+        """Take the step."""
+        if self.engine == "kernel" and native.step(self.tensors, self.moments):
+            return
+        # The kernel leaves memory that overlaps to torch's operations, one by one.
+        decay.step(
+            self.tensors,
+            self.moments,
+            change=self.change,
+            kernel=self.kernel_rates,
+            foreach=self.engine != "loop",
+        )
 
 
-def _is_zero(weight_decay: float | Tensor) -> bool:
-    return not isinstance(weight_decay, Tensor) and weight_decay == 0
+def choose_engines(
+    tensors: GroupTensors, moments: Tensor | None, change: ChangeRates | None
+) -> list[_Step]:
+    """Choose the engine of a group's step: what it asks for, else the fastest that can.
+
+    Args:
+        tensors: the group's tensors that have gradients.
+        moments: the moments of whole layers, where some tensors are DTensors.
+        change: what changes θ, if anything does.
+
+    Returns:
+        One step for all layers, or two where the kernel takes only some of them.
+    """
+    group = tensors.group
+    tied = len({*map(id, tensors.params)}) < len(tensors.params)
+    if tied and not group["foreach"] and len(tensors.members) > 1:
+        layers = range(len(tensors.members))  # tied weights: one after the other
+        each = [
+            (tensors.select([n]), None if moments is None else moments[[n]])
+            for n in layers
+        ]
+        return [step for t, m in each for step in choose_engines(t, m, change)]
+    sharded = any(map(sharding.is_sharded, tensors.grads))
+    here = sharding.local_tensors(tensors) if sharded else tensors
+    reasons = _kernel_reasons(here, change)
+    if group["fused"] and not torch.compiler.is_compiling():
+        _check_fused(tensors, here, reasons)
+    if group["foreach"] or group["foreach"] is False or group["differentiable"]:
+        engine = "foreach" if group["foreach"] else "loop"
+        return [_Step(engine, here, moments, change)]
+    plain = all(type(param) in PLAIN_TYPES for param in here.params)
+    other = "foreach" if plain and (sharded or group["fused"] is not False) else "loop"
+    rest = _Step(other, here, moments, change, group["fused"] is not False)
+    if group["fused"] is False or len(reasons) == len(here.params):
+        return [rest]
+    if not reasons:
+        return [_Step("kernel", here, moments, change)]
+    left = [n for n, layer in enumerate(here.members) if reasons.keys() & {*layer}]
+    taken = [n for n in range(len(here.members)) if n not in left]
+    return [
+        _Step(
+            engine,
+            here.select(layers),
+            None if moments is None else moments[layers],
+            change,
+        )
+        for engine, layers in (("kernel", taken), (other, left))
+        if layers
+    ]
 
 
-def _refuse_duplicates(params: list[Any]) -> None:
-    """Refuse a parameter that a group holds twice: it would decay twice."""
-    seen: set[int] = set()
-    for position, entry in enumerate(params):
-        param = entry[1] if isinstance(entry, tuple) else entry
-        if id(param) in seen:
-            name = f" ({entry[0]!r})" if isinstance(entry, tuple) else ""
-            raise ValueError(
-                f"params holds a parameter group with duplicate parameters: number "
-                f"{position}{name} stands in it before; give each parameter once"
-            )
-        seen.add(id(param))
+def _kernel_reasons(
+    tensors: GroupTensors, change: ChangeRates | None
+) -> dict[int, str]:
+    """Return why the kernel cannot take each tensor; nothing for those that it can."""
+    everywhere = None
+    if native.kernel is None:
+        everywhere = str(native.unavailable_reason)
+    elif torch.compiler.is_compiling():
+        everywhere = "torch.compile traces the step"
+    elif change is not None:
+        everywhere = "θ is changed between rates and decay"
+    if everywhere is not None:
+        return dict.fromkeys(range(len(tensors.params)), everywhere)
+    if native.takes_all(
+        tensors.params, tensors.grads, [b for b in tensors.buffers if b is not None]
+    ):
+        return {}
+    triples = zip(tensors.params, tensors.grads, tensors.buffers, strict=True)
+    found = {i: native.unsupported_reason(*each) for i, each in enumerate(triples)}
+    return {i: reason for i, reason in found.items() if reason is not None}
 
 
-def _sparse_message(group: dict[str, Any], position: int, grad: Tensor) -> str:
-    names = group.get("param_names")
-    name = repr(names[position]) if names else f"number {position} of its group"
-    return (
-        f"AdaDecay does not support sparse gradients, and that of parameter {name} has "
-        f"the layout {grad.layout}: make it dense (nn.Embedding(..., sparse=False))"
-    )
+def _check_fused(
+    tensors: GroupTensors, here: GroupTensors, reasons: dict[int, str]
+) -> None:
+    """Refuse, for fused=True, what the kernel cannot take, and say why."""
+    advice = "leave fused=None, and other layers go through torch's operations"
+    for param in tensors.params:
+        _device_dtype_check_for_fused(param)
+    for i, reason in reasons.items():
+        raise RuntimeError(
+            f"fused=True, but the kernel cannot take parameter {tensors.name(i)}, "
+            f"because {reason}: {advice}"
+        )
+    if native.overlap(here):
+        raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")

@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+_warned: set[str] = set()  # what this process has been warned of
+
 
 def check_settings(group: dict[str, Any]) -> None:
     """Refuse values that no step could use."""
@@ -60,7 +62,7 @@ def _check_number(
 
 
 def shrinks_past_zero(group: dict[str, Any]) -> bool:
-    """Tell whether θ = 2 would take a weight past zero: 2·lr·weight_decay ≥ 1.
+    """Whether θ = 2 would take a weight past zero: 2·lr·weight_decay ≥ 1.
 
     Only numbers are looked at: reading a tensor would wait for its device.
     """
@@ -71,7 +73,7 @@ def shrinks_past_zero(group: dict[str, Any]) -> bool:
 
 
 def warn_shrinks_past_zero(group: dict[str, Any]) -> None:
-    """Say that the step is too large for the decay."""
+    """Warn that the step is too large for the decay."""
     warnings.warn(
         f"lr={group['lr']} and weight_decay={group['weight_decay']} give "
         f"2·lr·weight_decay >= 1: a weight whose decay rate is near 2 changes its "
@@ -81,7 +83,10 @@ def warn_shrinks_past_zero(group: dict[str, Any]) -> None:
 
 
 def warn_no_decay() -> None:
-    """Say that there is nothing to adapt."""
+    """Warn, once per process, that there is nothing to adapt."""
+    if "no decay" in _warned:
+        return
+    _warned.add("no decay")
     warnings.warn(
         "every parameter group has weight_decay=0, so AdaDecay is plain SGD: give it "
         "a weight_decay, for instance 5e-4",

@@ -12,20 +12,38 @@ One step is: hooks → closure → θ from the gradients → decay → the wrapp
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import sharding
-from adadecay.adaptation import Adaptation, Group, rates_of
-from adadecay.layers import LayerOf, layer_indices
+from adadecay import decay, sharding
+from adadecay.decay import Group, GroupTensors, host_scalar
+from adadecay.layers import LayerOf, layer_members
 from adadecay.optimizer import AdaDecay
-from adadecay.paths.loop import add_scaled, host_scalar
 from adadecay.settings import check_alpha
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
+
+
+@dataclass(frozen=True)
+class DecaySettings:
+    """How a wrapped optimizer decays."""
+
+    alpha: float
+    decoupled: bool
+    unit_mean: bool
+    layer_of: LayerOf | None
+
+    def collect(self, group: Group) -> GroupTensors:
+        """Return a group's tensors that have gradients."""
+        names = group.get("param_names")
+        members = layer_members(len(group["params"]), names, self.layer_of)
+        return decay.collect(
+            group, members, {}, alpha=self.alpha, unit_mean=self.unit_mean
+        )
 
 
 def adaptive_decay(
@@ -69,13 +87,13 @@ def adaptive_decay(
     _refuse_unsuitable(optimizer)
     check_alpha(alpha)
     for group in optimizer.param_groups:
-        layer_indices(len(group["params"]), group.get("param_names"), layer_of)
-    roster = sharding.Roster()
-    roster.check(optimizer.param_groups)
+        layer_members(len(group["params"]), group.get("param_names"), layer_of)
+    guard = sharding.FlattenedParamsGuard()
+    guard.check(optimizer.param_groups)
     with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
-        adapted = cast(Any, optimizer)
-        adapted._adaptation = Adaptation(alpha, decoupled, unit_mean, layer_of)
-        adapted._roster = roster
+        wrapped = cast(Any, optimizer)
+        wrapped._decay_settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
+        wrapped._guard = guard
     return optimizer
 
 
@@ -86,7 +104,7 @@ def _refuse_unsuitable(optimizer: object) -> None:
         raise TypeError(
             f"adaptive_decay needs a torch.optim.Optimizer, but it was given a {name}"
         )
-    if hasattr(optimizer, "_adaptation") or isinstance(optimizer, AdaDecay):
+    if hasattr(optimizer, "_decay_settings") or isinstance(optimizer, AdaDecay):
         raise ValueError(
             f"this {name} has adaptive decay already: call its remove() first, or "
             "leave it as it is"
@@ -104,7 +122,7 @@ def _refuse_unsuitable(optimizer: object) -> None:
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise ValueError(
             f"adaptive_decay does not support {name}(differentiable=True): autograd "
-            "can not pass through the decay"
+            "cannot pass through the decay"
         )
 
 
@@ -145,8 +163,10 @@ def _note_calls(optimizer: Optimizer) -> None:
 @functools.cache
 def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
     """Make the subclass of an optimizer that steps with adaptive decay."""
-    # The hooks run once, around all of it: torch's wrapper is taken off the rule.
-    rule = getattr(base.step, "__wrapped__", base.step)
+    # The hooks run once, around all of it: torch's wrapper is taken off the rule. (In a
+    # process that has only unpickled an optimizer of this class it is not on it yet.)
+    hooked_already = getattr(base.step, "hooked", False)
+    rule = cast(Any, base.step).__wrapped__ if hooked_already else base.step
 
     @functools.wraps(rule)
     def step(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -192,11 +212,12 @@ def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
 def _remove(self: Any) -> None:
     """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
     with _class_of(self, self._plain):
-        del self._adaptation, self._roster
+        del self._decay_settings, self._guard
 
 
 def _get_state(self: Any) -> dict[str, Any]:
-    own = {"_adaptation": self._adaptation, "_roster": sharding.Roster()}
+    guard = sharding.FlattenedParamsGuard()
+    own = {"_decay_settings": self._decay_settings, "_guard": guard}
     return {**self._plain.__getstate__(self), **own}
 
 
@@ -212,7 +233,7 @@ def _make_empty(base: type[Optimizer]) -> Optimizer:
 
 def _describe(self: Any) -> str:
     plain: str = self._plain.__repr__(self)
-    return f"{plain[:-1]}{self._adaptation}\n)"
+    return f"{plain[:-1]}{self._decay_settings}\n)"
 
 
 @contextmanager
@@ -221,14 +242,14 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     groups: list[Group] = optimizer.param_groups
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
-    optimizer._roster.check(groups)
+    optimizer._guard.check(groups)
     try:
         with torch.no_grad():
-            if optimizer._adaptation.decoupled:
+            if optimizer._decay_settings.decoupled:
                 _shrink_weights(optimizer)
-                _spare_gradients(groups, replaced)
             else:
                 _change_gradients(optimizer, replaced)
+            _spare_gradients(groups, replaced)
         for group in groups:
             group["weight_decay"] = 0.0
         yield
@@ -246,6 +267,7 @@ def _spare_gradients(
 
     torch's SGD does so by foreach with Nesterov and no λ, which is hidden from it here.
     """
+    ours = {id(param) for param, _ in replaced}
     for group in groups:
         if not group.get("nesterov"):
             continue
@@ -253,9 +275,28 @@ def _spare_gradients(
             by_foreach = group.get("foreach") or (
                 group.get("foreach") is None and param.device.type != "cpu"
             )
-            if by_foreach and param.grad is not None:
+            if by_foreach and param.grad is not None and id(param) not in ours:
                 replaced.append((param, param.grad))
                 param.grad = param.grad.clone()
+
+
+def rates_of(optimizer: Any) -> Iterator[tuple[GroupTensors, list[int], list[Tensor]]]:
+    """Yield the tensors of each group that decays, and θ of some of them.
+
+    Args:
+        optimizer: a wrapped optimizer, whose parameters have gradients.
+
+    Yields:
+        A group's tensors, the indices of some of them, and θ of what this rank holds.
+    """
+    settings: DecaySettings = optimizer._decay_settings
+    groups = filter(decay.decays, optimizer.param_groups)
+    collected = [settings.collect(group) for group in groups]
+    moments = sharding.merged_moments(collected)
+    for tensors, rows in zip(collected, moments, strict=True):
+        here = tensors if rows is None else sharding.local_tensors(tensors)
+        for indices, thetas in decay.group_rates(here, rows):
+            yield tensors, indices, thetas
 
 
 def _shrink_weights(optimizer: Any) -> None:
@@ -265,28 +306,27 @@ def _shrink_weights(optimizer: Any) -> None:
     skipped = 0.0 if found is None else host_scalar(found)
     if not isinstance(skipped, Tensor) and skipped != 0:
         return
-    for group, params, thetas in rates_of(optimizer):
+    for tensors, indices, thetas in rates_of(optimizer):
+        group = tensors.group
         step_size = host_scalar(group["lr"]) * host_scalar(group["weight_decay"])
-        for param, theta in zip(params, thetas, strict=True):
-            # (1 − ηλ) − ηλ(θ − 1): where θ = 1 it is AdamW's own factor, to the bit.
-            factor = theta.sub_(1).mul_(-step_size).add_(1 - step_size)
-            if isinstance(skipped, Tensor):
-                factor = factor.where(skipped == 0, 1)
-            sharding.local(param).mul_(factor)
+        if isinstance(skipped, Tensor):
+            step_size = torch.where(skipped == 0, step_size, 0.0)
+        params = [sharding.to_local(tensors.params[i]) for i in indices]
+        decay.shrink_(params, thetas, step_size)
 
 
 def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> None:
     """Put g + λθw in place of each gradient, and note what stood there."""
     scale = getattr(optimizer, "grad_scale", None)
-    for group, params, thetas in rates_of(optimizer):
-        coefficient = host_scalar(group["weight_decay"])
+    for tensors, indices, thetas in rates_of(optimizer):
+        coefficient = host_scalar(tensors.group["weight_decay"])
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)
-        if group.get("maximize"):  # the rule will turn the sign of all of it
+        if tensors.group.get("maximize"):  # the rule will turn the sign of all of it
             coefficient = -coefficient
-        for param, theta in zip(params, thetas, strict=True):
-            grad = cast(Tensor, param.grad)
-            shrinkage = (sharding.local(param) * theta).to(param.dtype)
-            changed = add_scaled(sharding.local(grad), shrinkage, coefficient)
-            replaced.append((param, grad))
-            param.grad = sharding.like(changed, grad)
+        params = [sharding.to_local(tensors.params[i]) for i in indices]
+        grads = [sharding.to_local(tensors.grads[i]) for i in indices]
+        changed = decay.decayed(params, grads, thetas, coefficient)
+        for i, grad in zip(indices, changed, strict=True):
+            replaced.append((tensors.params[i], tensors.grads[i]))
+            tensors.params[i].grad = sharding.from_local(grad, tensors.grads[i])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import corpus
-from adadecay import kernels
+from adadecay import native
 
 FROZEN = json.loads(corpus.DIGESTS.read_text())
 
@@ -18,7 +18,7 @@ FROZEN = json.loads(corpus.DIGESTS.read_text())
 )
 @pytest.mark.parametrize(("kernel", "size"), corpus.WORLDS)
 def test_final_bits_are_as_frozen(kernel, size):
-    if kernel not in ("none", *(kernels.native.forms() if kernels.native else ())):
+    if kernel not in ("none", *(native.kernel.forms() if native.kernel else ())):
         pytest.skip(f"this machine or build has no kernel {kernel}")
     found = corpus.digests(kernel, size)
     wanted = FROZEN[f"{kernel} {size}"]

@@ -58,7 +58,7 @@ def test_the_pages_that_the_sources_send_a_reader_to_exist():
 
 
 def test_a_path_that_is_not_there_is_noticed():
-    assert exists("paths/fused.py")
+    assert exists("lab/spec.py")
     assert exists("src/adadecay/kernels/")
     assert not exists("fused.cpp")
     assert not exists("used.py")
@@ -85,7 +85,7 @@ def test_the_picture_shows_what_is_there():
     house = {name for name in drawn() if name != "src/adadecay/"}
     missing = [name for name in house if not (PACKAGE / name).exists()]
     assert missing == []
-    assert {"rates.py", "paths/", "lab/spec.py", "lab/stats/"} <= house
+    assert {"theta.py", "kernels/", "lab/spec.py", "lab/stats/"} <= house
 
 
 def entries(folder: Path) -> set[str]:

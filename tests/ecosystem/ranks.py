@@ -35,10 +35,11 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from adadecay import AdaDecay, adaptive_decay, by_module, kernels, reference
+from adadecay import AdaDecay, adaptive_decay, by_module, native, reference
+from adadecay.decay import collect, group_rates
 from adadecay.diagnostics import QUANTILES, measure
-from adadecay.paths.batches import group_rates
-from adadecay.sharding import Tensors, layer_statistics, local
+from adadecay.sharding import local_tensors, merged_moments
+from adadecay.sharding import to_local as local
 
 OPTIONS = {
     "coupled": {"momentum": 0.9},
@@ -49,7 +50,7 @@ OPTIONS = {
     "loop": {"momentum": 0.9, "foreach": False},
     "foreach": {"momentum": 0.9, "foreach": True},
 }
-if kernels.available():
+if native.kernel is not None:
     OPTIONS["fused"] = {"momentum": 0.9, "dampening": 0.1, "fused": True}
 BOUNDS = {torch.float64: 1e-11, torch.float32: 2e-5}
 STEPS = 50
@@ -268,14 +269,19 @@ def problems(rank, size):
             for name in names
         ]
         for unit_mean in (False, True):
-            layers = list(range(len(names)))
-            tensors = Tensors(grads, grads, layers, 4.0, unit_mean, names)
-            given = layer_statistics([tensors])[0]
-            parts = [local(grad) for grad in grads]
-            rates = group_rates(
-                parts, parts, layers, alpha=4.0, unit_mean=unit_mean, given=given
+            params = [nn.Parameter(grad.detach().clone()) for grad in grads]
+            for param, grad in zip(params, grads, strict=True):
+                param.grad = grad
+            members = [[i] for i in range(len(names))]
+            tensors = collect(
+                {"params": params, "param_names": names},
+                members,
+                {},
+                alpha=4.0,
+                unit_mean=unit_mean,
             )
-            for indices, thetas in rates:
+            (moments,) = merged_moments([tensors])
+            for indices, thetas in group_rates(local_tensors(tensors), moments):
                 for i, theta in zip(indices, thetas, strict=True):
                     oracle = reference.decay_rates(
                         [LAYERS[names[i]]], 4.0, unit_mean=unit_mean
@@ -339,7 +345,7 @@ def collectives(rank, size):
 
 def kernel_on_shards(rank, size):
     """The kernel takes both passes over every shard; without it nothing changes."""
-    if not kernels.available():
+    if not native.kernel is not None:
         return
     mesh = init_device_mesh("cpu", (size,))
     names = "step", "parts"
@@ -351,12 +357,12 @@ def kernel_on_shards(rank, size):
         two = make_adadecay(models[1], options, foreach=True)
         versions = [param._version for param in models[0].parameters()]
         called = dict.fromkeys(names, 0)
-        real = kernels.native
-        kernels.native = Counting(real, called)
+        real = native.kernel
+        native.kernel = Counting(real, called)
         try:
             train(models[0], one, dtype, rank=rank, size=size, last=last)
         finally:
-            kernels.native = real
+            native.kernel = real
         assert called == {"step": last, "parts": last}, called
         train(models[1], two, dtype, rank=rank, size=size, last=last)
         assert_same_parameters(models[0], models[1], dtype)

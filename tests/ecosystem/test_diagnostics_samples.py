@@ -5,9 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from adadecay import AdaDecay, kernels, reference
-from adadecay.diagnostics import QUANTILES, Monitor, TensorBoard, measure
-from adadecay.diagnostics.measure import _fixed_choice
+from adadecay import AdaDecay, native, reference
+from adadecay.diagnostics import (
+    QUANTILES,
+    Monitor,
+    TensorBoard,
+    _fixed_choice,
+    measure,
+)
 
 LARGE = 200_000
 
@@ -41,7 +46,7 @@ def test_statistics_are_right_with_and_without_the_kernel(
     size, spread, kernel, monkeypatch
 ):
     if not kernel:
-        monkeypatch.setattr(kernels, "native", None)
+        monkeypatch.setattr(native, "kernel", None)
     grad = size * (1 + spread * torch.rand(30, 20)).t()
     weight = torch.randn(20, 30)
     beside = torch.randn(7), torch.randn(7)
@@ -50,14 +55,14 @@ def test_statistics_are_right_with_and_without_the_kernel(
     assert_described(second, *beside, rtol=1e-4)
 
 
-@pytest.mark.skipif(not kernels.available(), reason="no kernel in this build")
+@pytest.mark.skipif(native.kernel is None, reason="no kernel in this build")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(
     "options",
     [{}, {"unit_mean": True}, {"alpha": 0.0}, {"layer_of": lambda name: name[0]}],
     ids=["plain", "unit mean", "alpha 0", "pooled"],
 )
-def test_the_kernel_looks_as_numpy_does(dtype, options, monkeypatch):
+def test_the_kernel_measures_as_torch_does(dtype, options, monkeypatch):
     """Large, small, empty, constant and zero tensors, and one with a bad gradient."""
     sizes, named = [9000, 70, 0, 1, 50, 2000, 40], []
     for i, size in enumerate(sizes):
@@ -67,18 +72,10 @@ def test_the_kernel_looks_as_numpy_does(dtype, options, monkeypatch):
     named[4][1].data.zero_()
     named[6][1].grad[3] = torch.inf
     optimizer = AdaDecay(named, lr=0.1, weight_decay=0.2, **options)
-    looks, native = [], kernels.native.look
-
-    def counted(*arguments):
-        looks.append(arguments)
-        return native(*arguments)
-
-    monkeypatch.setattr(kernels.native, "look", counted)
     by_kernel = measure(optimizer)
-    assert looks
-    monkeypatch.setattr(kernels, "native", None)
+    monkeypatch.setattr(native, "kernel", None)
     for one, other in zip(by_kernel, measure(optimizer), strict=True):
-        assert (one.layer, one.size) == (other.layer, other.size)
+        assert (one.name, one.size) == (other.name, other.size)
         close = {"rel": 1e-5, "nan_ok": True}
         assert one.mean == pytest.approx(other.mean, **close)
         assert one.effective_decay == pytest.approx(other.effective_decay, **close)
@@ -136,14 +133,14 @@ def test_a_monitor_learns_the_names_of_parameters_that_come_later():
         for param in model.parameters():
             param.grad = torch.randn_like(param)
         optimizer.step()
-    names = [[layer.layer for layer in rates] for rates in seen]
+    names = [[layer.name for layer in rates] for rates in seen]
     assert names == [["first.weight"], ["first.weight", "second.weight"]]
 
 
 def test_a_monitor_of_resumed_training_counts_from_its_first_step():
     optimizer = optimizer_of((torch.randn(5), torch.randn(5)))
     seen = []
-    Monitor(optimizer, [lambda step, _: seen.append(step)], every=5, first=8)
+    Monitor(optimizer, [lambda step, _: seen.append(step)], every=5, start_step=8)
     for _ in range(8):
         optimizer.step()
     assert seen == [10, 15]

@@ -21,9 +21,9 @@ def test_transformers_callback_watches_theta(tmp_path):
     lines = (tmp_path / "adadecay.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert sorted({line["step"] for line in found}) == [0, 3, 6]
-    assert "transformer.wte.weight" in {line["layer"] for line in found}
+    assert "transformer.wte.weight" in {line["name"] for line in found}
     assert all(0 < line["mean"] < 2 for line in found)
-    assert not any("ln_" in line["layer"] for line in found)  # spared of decay
+    assert not any("ln_" in line["name"] for line in found)  # spared of decay
 
 
 def test_transformers_callback_counts_on_after_a_resume_and_stops_at_the_end(tmp_path):

@@ -352,7 +352,7 @@ def test_sparse_gradients_are_refused_before_anything_changes():
     dense.grad = torch.randn(4)
     named = [("dense", dense), ("table", table.weight)]
     optimizer = adaptive_decay(torch.optim.AdamW(named, weight_decay=0.1))
-    with pytest.raises(RuntimeError, match=r"sparse gradients.*parameter table"):
+    with pytest.raises(RuntimeError, match=r"sparse gradients.*parameter 'table'"):
         optimizer.step()
     assert torch.equal(dense, torch.ones(4))
     assert optimizer.param_groups[0]["weight_decay"] == 0.1

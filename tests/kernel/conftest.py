@@ -5,27 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from adadecay import kernels
+from adadecay import native
 
 sys.path.append(str(Path(__file__).parent.parent / "library"))
 
-FORMS = kernels.native.forms() if kernels.native else ["absent"]
+FORMS = native.kernel.forms() if native.kernel else ["absent"]
 
 
 @pytest.fixture(params=FORMS)
 def form(request):
     """Each form that this CPU can run, in turn."""
-    if kernels.native is None:
-        pytest.skip(f"no kernel here: {kernels.absence()}")
-    before = kernels.native.form()
-    kernels.native.choose(request.param)
+    if native.kernel is None:
+        pytest.skip(f"no kernel here: {native.unavailable_reason}")
+    before = native.kernel.form()
+    native.kernel.choose(request.param)
     yield request.param
-    kernels.native.choose(before)
+    native.kernel.choose(before)
 
 
 @pytest.fixture
 def kernel():
     """The kernel in the form that it chose."""
-    if kernels.native is None:
-        pytest.skip(f"no kernel here: {kernels.absence()}")
-    return kernels.native
+    if native.kernel is None:
+        pytest.skip(f"no kernel here: {native.unavailable_reason}")
+    return native.kernel

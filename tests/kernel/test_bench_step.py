@@ -6,7 +6,7 @@ import math
 import pytest
 from typer.testing import CliRunner
 
-from adadecay import kernels
+from adadecay import native
 from adadecay.benchmark.shapes import SHAPES
 from adadecay.benchmark.sweep import SIZES as SWEPT
 from adadecay.benchmark.sweep import SizeCost, chart, measure_sweep
@@ -41,7 +41,7 @@ def test_the_command_reports_every_contender_as_json(kernel):
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["kernel"] == kernels.form()
+    assert report["kernel"] == native.instruction_set()
     assert [row["contender"] for row in report["steps"]] == [
         "SGD loop",
         "SGD foreach",

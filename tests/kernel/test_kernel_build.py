@@ -41,7 +41,7 @@ def test_without_a_compiler_the_install_works_and_has_no_kernel(tmp_path):
     names = zipfile.ZipFile(built).namelist()
     assert not [name for name in names if name.endswith((".so", ".pyd"))]
     assert "adadecay/csrc/loops.hpp" in names
-    assert "adadecay/paths/fused.py" in names
+    assert "adadecay/native.py" in names
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from adadecay import kernels
+from adadecay import kernels, native
 
 SCRIPT = """
 import numpy, torch
-from adadecay import AdaDecay, kernels, reference
+from adadecay import AdaDecay, native, reference
 torch.manual_seed(0)
 for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
     shapes = [(40, 30), (30,), (400, 500), ()]
@@ -28,7 +28,7 @@ for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
     for param, value in zip(params, wanted):
         error = numpy.abs(param.detach().double().numpy() - value).max()
         assert error <= allowed, error
-print(kernels.form())
+print(native.instruction_set())
 try:
     AdaDecay(params, lr=0.1, weight_decay=0.1, fused=True)
 except RuntimeError as error:
@@ -47,11 +47,11 @@ def run(form, script=SCRIPT):
     )
 
 
-@pytest.mark.parametrize("form", kernels.FORMS)
+@pytest.mark.parametrize("form", kernels.INSTRUCTION_SETS)
 def test_a_form_by_name(form):
     done = run(form)
-    if kernels.native is None or form not in kernels.native.forms():
-        if kernels.native is not None:
+    if native.kernel is None or form not in native.kernel.forms():
+        if native.kernel is not None:
             assert f"ADADECAY_KERNEL={form} needs a CPU that has it" in done.stderr
         pytest.skip(f"{form} is not to be had here")
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adadecay import kernels
+from adadecay import native
 
 SCRIPT = """
 import sys
@@ -56,7 +56,7 @@ def kilobytes(width, path):
 
 
 @pytest.mark.skipif(
-    not kernels.available() or not Path("/proc/self/clear_refs").exists(),
+    not native.kernel is not None or not Path("/proc/self/clear_refs").exists(),
     reason="needs the kernel, and a system that can forget a process's peak",
 )
 def test_the_extra_memory_of_a_step_does_not_grow_with_the_model():

@@ -5,8 +5,8 @@ import pytest
 import torch
 from problems import LAYERS
 
-from adadecay import kernels, reference
-from adadecay.paths.fused import TYPES
+from adadecay import native, reference
+from adadecay.native import TYPES
 
 LARGEST = 0x7F7FFFFF  # the bits of the largest float
 ALPHAS = [4.0, 1.0, -1.0, 2.0, 8.0, 0.0, 50.0]
@@ -16,7 +16,7 @@ def kernel_rates(grad, alpha, *, bare=False):
     """θ of one layer straight from the kernel, and its mean."""
     wide = grad.dtype == torch.float64
     theta = torch.empty(grad.shape, dtype=torch.float64 if wide else torch.float32)
-    mean = kernels.native.rates(
+    mean = native.kernel.rates(
         grad.data_ptr(),
         grad.numel(),
         TYPES[grad.dtype],

@@ -63,7 +63,7 @@ def test_the_kernels_tests_are_clean_under_sanitizers(package):
         "PYTHONPATH": str(package.parent),
         "OMP_NUM_THREADS": "2",
     }
-    probe = "from adadecay import kernels; print(kernels.native.__file__)"
+    probe = "from adadecay import native; print(native.kernel.__file__)"
     found = subprocess.run(
         [sys.executable, "-c", probe],
         env=environment,

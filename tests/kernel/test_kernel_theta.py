@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from adadecay import kernels, reference
-from adadecay.paths.kernel_rates import kernel_rates, parts_of_layers
+from adadecay import native, reference
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -20,7 +19,7 @@ def test_rates_are_those_of_the_oracle(form, dtype, unit_mean):
     grads = [layer((7, 300), dtype), layer((1,), dtype), layer((0,), dtype)]
     grads.append(layer((40, 9), dtype, seed=1).t())  # dense, in another order
     members = [[i] for i in range(len(grads))]
-    found = kernel_rates(grads, members, 4.0, unit_mean)
+    found = native.rates(grads, members, 4.0, unit_mean)
     assert found is not None
     bound = 1e-12 if dtype == torch.float64 else 2e-6
     for grad, theta in zip(grads, found, strict=True):
@@ -34,35 +33,32 @@ def test_rates_are_those_of_the_oracle(form, dtype, unit_mean):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_parts_are_mean_and_root_of_each_layer(form, dtype):
+def test_moments_are_count_mean_and_deviation_of_each_layer(form, dtype):
     grads = [layer(size, dtype, seed=size) for size in (3, 100_000, 0, 70_000, 17)]
-    layers = [5, 5, 9, 2, 2]
-    found = parts_of_layers(grads, layers)
+    members = [[0, 1], [2], [3, 4]]
+    found = native.moments(grads, members)
     assert found is not None
-    for i, number in enumerate(layers):
-        pooled = [g for g, other in zip(grads, layers, strict=True) if other == number]
-        values = torch.cat(pooled).double().abs()
+    for row, positions in zip(found.tolist(), members, strict=True):
+        values = torch.cat([grads[i] for i in positions]).double().abs()
         if not len(values):
-            assert found[2 * i : 2 * i + 2] == [0.0, 0.0]
+            assert row == [0.0, 0.0, 0.0]
             continue
-        mean = values.mean()
-        root = (values - mean).square().sum().sqrt()
-        assert found[2 * i] == pytest.approx(float(mean), rel=1e-6)
-        assert found[2 * i + 1] == pytest.approx(float(root), rel=1e-6)
+        wanted = len(values), float(values.mean()), float(values.std(correction=0))
+        assert row == pytest.approx(wanted, rel=1e-6)
 
 
-def test_parts_of_equal_magnitudes_have_no_root(form):
+def test_equal_magnitudes_have_no_deviation(form):
     grad = torch.full((5001,), 1 / 3)
     grad[::2] *= -1
-    assert parts_of_layers([grad], [0]) == [float(grad[1]), 0.0]
+    assert native.moments([grad], [[0]]).tolist() == [[5001.0, float(grad[1]), 0.0]]
 
 
 def test_a_part_with_a_nan_has_no_mean(form):
     grad = layer(100, torch.float32)
     grad[3] = torch.nan
-    mean, root = parts_of_layers([grad], [0])
+    ((_, mean, deviation),) = native.moments([grad], [[0]]).tolist()
     assert mean != mean
-    assert root == root, "the merge needs a number"
+    assert deviation == deviation, "the merge needs a number"
 
 
 @pytest.mark.parametrize(
@@ -78,20 +74,20 @@ def test_a_part_with_a_nan_has_no_mean(form):
     ids=["complex", "gaps", "elsewhere", "differentiable", "whole numbers", "odd"],
 )
 def test_what_the_kernel_can_not_take_is_left_to_others(form, grad):
-    assert kernel_rates([grad], [[0]], 4.0, False) is None
-    assert parts_of_layers([grad], [0]) is None
+    assert native.rates([grad], [[0]], 4.0, False) is None
+    assert native.moments([grad], [[0]]) is None
 
 
 def test_pooled_layers_are_left_to_others(form):
     grads = [layer(4, torch.float32), layer(5, torch.float32)]
-    assert kernel_rates(grads, [[0, 1]], 4.0, False) is None
+    assert native.rates(grads, [[0, 1]], 4.0, False) is None
 
 
 def test_without_the_kernel_everything_is_left_to_others(monkeypatch):
-    monkeypatch.setattr(kernels, "native", None)
+    monkeypatch.setattr(native, "kernel", None)
     grad = layer(4, torch.float32)
-    assert kernel_rates([grad], [[0]], 4.0, False) is None
-    assert parts_of_layers([grad], [0]) is None
+    assert native.rates([grad], [[0]], 4.0, False) is None
+    assert native.moments([grad], [[0]]) is None
 
 
 def test_lists_of_the_wrong_length_are_refused(kernel):

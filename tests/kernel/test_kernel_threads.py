@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from adadecay import AdaDecay
-from adadecay.paths import fused, shortcut
+from adadecay import AdaDecay, native
 
 SHAPES = [(1700, 1300), (64,), (3, 50_000), (90_000,), (1, 7)]
 
@@ -89,7 +88,7 @@ def test_a_fork_after_a_threaded_step_can_step_with_threads(threads):
 
 def _fork_child(connection):
     """Take the steps on two threads of the kernel, and everything else on one."""
-    fused.torch = shortcut.torch = _TwoThreads()
+    native.torch = _TwoThreads()
     connection.send(digest(trained(steps=2)))
     connection.close()
 

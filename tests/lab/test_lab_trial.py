@@ -15,7 +15,7 @@ from adadecay.lab.schedules import learning_rate
 from adadecay.lab.seeds import derive
 from adadecay.lab.study import Study, run
 from adadecay.lab.trial import prepare
-from adadecay.rates import decay_rates
+from adadecay.theta import decay_rates
 
 CPU = torch.device("cpu")
 
@@ -157,14 +157,14 @@ def test_theta_of_the_controls_is_theirs(tmp_path, name, arguments, monkeypatch)
     training = prepare(trial.definition, CPU)
     used = []
     cls = type(training.optimizer)
-    real = cls._adjust_rates
+    real = cls._change_rates
 
     def spy(self, thetas, params):
         adjusted = real(self, thetas, params)
         used.append([float(theta.double().mean()) for theta in adjusted])
         return adjusted
 
-    monkeypatch.setattr(cls, "_adjust_rates", spy)
+    monkeypatch.setattr(cls, "_change_rates", spy)
     (row,) = training.epochs(0)
     flat = [mean for layer in used for mean in layer]
     count = len(training.layers)

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from adadecay import AdaDecay, kernels
+from adadecay import AdaDecay, native
 
-PATHS = ["loop", "foreach"] + (["fused"] if kernels.available() else [])
+PATHS = ["loop", "foreach"] + (["fused"] if native.kernel is not None else [])
 FLAGS = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
@@ -16,7 +16,7 @@ FLAGS = {
 class Recorder(AdaDecay):
     """Keeps the θ of the last step, through the seam that the controls use."""
 
-    def _adjust_rates(self, thetas, params):
+    def _change_rates(self, thetas, params):
         self.thetas.update(zip(params, [t.clone() for t in thetas], strict=True))
         return thetas
 

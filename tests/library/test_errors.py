@@ -1,28 +1,18 @@
 """Bad input: one sentence that says what, where and what would be right."""
 
-import re
 import warnings
 
 import pytest
 import torch
 from routes import FLAGS, PATHS
 
-from adadecay import AdaDecay, by_module, kernels
+from adadecay import AdaDecay, by_module, native, settings
 
 
 def parameter(size=4):
     param = torch.nn.Parameter(torch.ones(size))
     param.grad = torch.arange(float(size))
     return param
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_a_parameter_given_twice_in_a_group_is_refused(named):
-    param = parameter()
-    params = [("a", param), ("b", param)] if named else [param, param]
-    message = "duplicate parameters: number 1" + (r" \('b'\)" if named else "")
-    with pytest.raises(ValueError, match=message):
-        AdaDecay(params, weight_decay=0.1)
 
 
 def test_a_bad_group_leaves_the_optimizer_as_it_was():
@@ -34,9 +24,7 @@ def test_a_bad_group_leaves_the_optimizer_as_it_was():
 
 
 def test_layer_of_must_give_a_string():
-    with pytest.raises(
-        TypeError, match=re.escape("for parameter 'a.weight' it gave 7")
-    ):
+    with pytest.raises(TypeError, match=r"for parameter 'a.weight' it returned 7"):
         AdaDecay([("a.weight", parameter())], weight_decay=0.1, layer_of=lambda n: 7)
 
 
@@ -102,7 +90,8 @@ def test_a_schedule_that_grows_too_large_is_warned_of_once():
         optimizer.step()
 
 
-def test_no_decay_at_all_is_warned_of_once():
+def test_no_decay_at_all_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(settings, "_warned", set())
     with pytest.warns(UserWarning, match="every parameter group has weight_decay=0"):
         optimizer = AdaDecay([parameter()], lr=0.1)
     with warnings.catch_warnings():
@@ -111,7 +100,7 @@ def test_no_decay_at_all_is_warned_of_once():
         AdaDecay([{"params": [parameter()], "weight_decay": 0.1}], lr=0.1)
 
 
-@pytest.mark.skipif(kernels.available(), reason="the kernel is present here")
+@pytest.mark.skipif(native.kernel is not None, reason="the kernel is present here")
 def test_fused_without_a_kernel_says_so():
     with pytest.raises(RuntimeError, match="fused=True needs the kernel: "):
         AdaDecay([parameter()], weight_decay=0.1, fused=True)

@@ -11,7 +11,7 @@ from problems import LAYERS
 from routes import PATHS, tensors, thetas
 
 from adadecay import decay_rates, reference
-from adadecay.rates import power_of_two_below
+from adadecay.theta import reciprocal_scale
 
 ALPHAS = [4.0, 1.0, -1.0, 8.0, 0.0]
 # float64: both sides round; near-constant layers divide their rounding by a tiny σ.
@@ -164,7 +164,7 @@ def test_the_power_of_two_below_is_exact(dtype, exponent, mantissa):
     if dtype == torch.float32:
         exponent, mantissa = exponent % 248 - 125, math.floor(mantissa * 2**24) / 2**24
     value = torch.tensor(math.ldexp(mantissa, exponent), dtype=dtype)
-    assert power_of_two_below(value).item() == 2.0**-exponent
+    assert reciprocal_scale(value).item() == 2.0**-exponent
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -172,13 +172,13 @@ def test_the_power_of_two_below_is_finite_for_every_value(dtype):
     largest = 2.0 ** (126 if dtype == torch.float32 else 1022)
     numbers = torch.finfo(dtype)
     edges = [0.0, numbers.smallest_normal / 2, numbers.max, torch.inf, torch.nan]
-    powers = power_of_two_below(torch.tensor(edges, dtype=dtype))
+    powers = reciprocal_scale(torch.tensor(edges, dtype=dtype))
     assert powers.tolist() == [largest, largest, *[1 / largest] * 3]
 
 
 def test_the_power_of_two_below_a_double_can_be_kept_to_the_range_of_a_float():
     edges = torch.tensor([1e-300, 0.75, 1e300], dtype=torch.float64)
-    powers = power_of_two_below(edges, within=torch.float32)
+    powers = reciprocal_scale(edges, within=torch.float32)
     assert powers.tolist() == [2.0**126, 1.0, 2.0**-126]
 
 

@@ -71,7 +71,7 @@ def _measure(
 ) -> LookCost:
     optimizer = AdaDecay(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
     step = _step_of(model, optimizer, shape)
-    monitor = Monitor(optimizer, [], every=sys.maxsize, model=model, first=1)
+    monitor = Monitor(optimizer, [], every=sys.maxsize, model=model, start_step=1)
     step()
     monitor.look(optimizer)
     steps, looks = [], []

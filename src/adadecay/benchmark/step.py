@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adadecay import AdaDecay, kernels
+from adadecay import AdaDecay, native
 from adadecay.benchmark.shapes import SHAPES
 
 __all__ = [
@@ -115,7 +115,7 @@ def contenders(*, compiled: bool) -> list[Contender]:
         Contender("AdaDecay loop", _adadecay(foreach=False), 24),
         Contender("AdaDecay foreach", _adadecay(foreach=True), 24),
     ]
-    if kernels.available():
+    if native.kernel is not None:
         found.append(Contender("AdaDecay fused", _adadecay(), 24))
         found.append(
             Contender("AdaDecay fused, unit_mean", _adadecay(unit_mean=True), 28)

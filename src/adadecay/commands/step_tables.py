@@ -35,11 +35,11 @@ def print_steps(
     """Measure, and print each table when it is complete."""
     import torch
 
-    from adadecay import kernels
+    from adadecay import native
 
     everything: list[StepCost] = []
     say = _silent if as_json else typer.echo
-    form = kernels.form() or f"none ({kernels.absence()})"
+    form = native.instruction_set() or f"none ({native.unavailable_reason})"
     say(f"torch {torch.__version__}, kernel form {form}; momentum 0.9, decay 5e-4")
     for costs in measure_steps(
         shapes, threads=threads, effort=effort, compiled=compiled, say=_progress
@@ -47,7 +47,7 @@ def print_steps(
         everything += costs
         say(_table(costs))
     ratio = None
-    if kernels.form():  # without it foreach would be measured against itself
+    if native.instruction_set():  # without it foreach would be measured against itself
         ratio = measure_training(max(3, round(30 * effort)))
         say(
             f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "

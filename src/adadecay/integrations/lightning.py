@@ -9,8 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from adadecay.diagnostics import LayerRates, Monitor, Writer
-from adadecay.diagnostics.writers import scalars
+from adadecay.diagnostics import LayerRates, Monitor, Writer, scalars
 
 
 class RatesMonitor(Callback):
@@ -40,7 +39,7 @@ class RatesMonitor(Callback):
                 self.writers or [log],
                 every=self.every,
                 model=pl_module,
-                first=trainer.global_step,
+                start_step=trainer.global_step,
             )
             self._monitors.append(monitor)
 

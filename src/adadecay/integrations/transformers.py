@@ -39,7 +39,7 @@ class RatesMonitor(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Start looking."""
-        self._close()  # of a training that was broken off, which tells no callback
+        self._close()  # of a training that was interrupted, which calls no callback
         optimizer = kwargs["optimizer"]
         # accelerate stands in front of the optimizer, and has no hooks of its own.
         optimizer = getattr(optimizer, "optimizer", optimizer)
@@ -53,7 +53,7 @@ class RatesMonitor(TrainerCallback):
             writers,
             every=self.every,
             model=kwargs["model"],
-            first=state.global_step,
+            start_step=state.global_step,
         )
 
     def on_train_end(

@@ -103,14 +103,14 @@ def kernel() -> str:
     """Say which native kernel the fused path of AdaDecay uses, if any."""
     from adadecay import kernels
 
-    return "native" if kernels.available() else "none"
+    return "none" if kernels.kernel is None else "native"
 
 
 def kernel_revision() -> int | None:
     """Return the number that is raised whenever the bits of the kernel change."""
     from adadecay import kernels
 
-    return None if kernels.native is None else int(kernels.native.revision())
+    return None if kernels.kernel is None else int(kernels.kernel.revision())
 
 
 def kernel_fault() -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay.optimizer import AdaDecay
-from adadecay.rates import accumulation_dtype, pooled_decay_rates
+from adadecay.theta import accumulation_dtype, rates
 
 __all__ = ["layer_names", "sample_rates"]
 
@@ -46,8 +46,10 @@ def sample_rates(
     state = generator.get_state()
     means: list[float | None] = []
     powers: list[float | None] = []
-    for group, layers in zip(optimizer.param_groups, optimizer._layers, strict=True):
-        for rate in _group_rates(optimizer, group, layers):
+    for group, members in zip(
+        optimizer.param_groups, optimizer._current_members(), strict=True
+    ):
+        for rate in _group_rates(optimizer, group, members):
             means.append(rate and rate[0])
             powers.append(rate and rate[1])
     generator.set_state(state)
@@ -55,21 +57,26 @@ def sample_rates(
 
 
 def _group_rates(
-    optimizer: AdaDecay, group: dict[str, Any], layers: list[int]
+    optimizer: AdaDecay, group: dict[str, Any], members: list[list[int]]
 ) -> list[tuple[float, float] | None]:
-    """Give each tensor of a group its two means, layer by layer."""
-    members: dict[int, list[int]] = {}
-    for place, param in enumerate(group["params"]):
-        if param.grad is not None:
-            members.setdefault(layers[place], []).append(place)
+    """Return the two means of each tensor of a group, layer by layer."""
     found: list[tuple[float, float] | None] = [None] * len(group["params"])
-    for places in members.values():
-        params = [group["params"][place] for place in places]
+    for layer in members:
+        positions = [i for i in layer if group["params"][i].grad is not None]
+        if not positions:
+            continue
+        params = [group["params"][i] for i in positions]
         grads = [param.grad for param in params]
-        thetas = pooled_decay_rates(grads, group["alpha"], unit_mean=group["unit_mean"])
-        thetas = optimizer._adjust_rates(thetas, params)
-        for place, theta, param in zip(places, thetas, params, strict=True):
-            found[place] = _means(theta, param)
+        thetas = rates(
+            grads,
+            [range(len(grads))],
+            group["alpha"],
+            unit_mean=group["unit_mean"],
+            foreach=False,
+        )
+        thetas = optimizer._change_rates(thetas, params)
+        for i, theta, param in zip(positions, thetas, params, strict=True):
+            found[i] = _means(theta, param)
     return found
 
 

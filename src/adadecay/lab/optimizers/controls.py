@@ -1,6 +1,6 @@
 """The controls: AdaDecay with its θ changed, so that size and pattern come apart.
 
-In: the θ of one layer and its weights, at the seam ``AdaDecay._adjust_rates``. Out: the
+In: the θ of one layer and its weights, at the seam ``AdaDecay._change_rates``. Out: the
 θ to use instead. Everything else (momentum, pooling, decoupling, paths) is AdaDecay's.
 """
 
@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from adadecay.layers import by_module
 from adadecay.optimizer import AdaDecay
-from adadecay.rates import accumulation_dtype
+from adadecay.theta import accumulation_dtype
 
 __all__ = ["Matched", "Randomized", "Shuffled"]
 
@@ -48,7 +48,7 @@ class Randomized(_Drawing):
         **options: as for :class:`adadecay.AdaDecay`.
     """
 
-    def _adjust_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
         alpha = self._group_of(params[0])["alpha"]
         return [2 * torch.sigmoid(alpha * self._normal(theta)) for theta in thetas]
 
@@ -76,7 +76,7 @@ class Shuffled(_Drawing):
         **options: as for :class:`adadecay.AdaDecay`.
     """
 
-    def _adjust_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
         flat = torch.cat([theta.flatten() for theta in thetas])
         source = self.generator
         order = torch.randperm(len(flat), generator=source, device=source.device)
@@ -111,7 +111,7 @@ class Matched(AdaDecay):
         self.by = by
         super().__init__(params, lr, **options)
 
-    def _adjust_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
         rate = _total(thetas) / sum(theta.numel() for theta in thetas)
         if self.by == "power":
             powers = [param.abs().square() for param in params]

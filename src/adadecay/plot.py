@@ -1,4 +1,4 @@
-"""A picture of one layer's θ: where it lies in the tensor, and how it is distributed.
+"""A plot of one layer's θ: where it lies in the tensor, and how it is distributed.
 
 In: an optimizer whose parameters have gradients, and the name of a tensor. Out: an
 Altair chart, which a notebook shows and ``chart.save`` writes as HTML, SVG or PNG.
@@ -11,15 +11,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from adadecay import sharding
-from adadecay.diagnostics.measure import names_in, tensors_of
-from adadecay.rates import pooled_decay_rates
+from adadecay.diagnostics import group_tensors, names_in, tensor_names
+from adadecay.theta import rates
+
+__all__ = ["plot_rates"]
 
 CELLS = 48  # of the map, along either side
 BINS = 40
 
 
 @torch.no_grad()
-def picture(optimizer: Optimizer, layer: str, *, model: nn.Module | None = None) -> Any:
+def plot_rates(
+    optimizer: Optimizer, layer: str, *, model: nn.Module | None = None
+) -> Any:
     """Draw the θ that the present gradients give one tensor.
 
     Args:
@@ -37,7 +41,7 @@ def picture(optimizer: Optimizer, layer: str, *, model: nn.Module | None = None)
         import altair
     except ImportError as error:
         raise ImportError(
-            "a picture needs altair: pip install 'adadecay[lab]'"
+            "plot_rates needs altair: pip install 'adadecay[lab]'"
         ) from error
     theta = _theta(optimizer, layer, model)
     scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
@@ -55,30 +59,30 @@ def picture(optimizer: Optimizer, layer: str, *, model: nn.Module | None = None)
     return altair.hconcat(where, shape, title=mean)
 
 
-def _theta(optimizer: Optimizer, layer: str, model: nn.Module | None) -> Tensor:
-    """Give θ of one tensor, from all tensors of its layer."""
-    known = []
-    for _, tensors in tensors_of(optimizer, names_in(model)):
-        known += tensors.names
-        if layer not in tensors.names:
+def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
+    """Return θ of one tensor, from all tensors of its layer."""
+    known: list[str] = []
+    for number, tensors in group_tensors(optimizer):
+        names = tensor_names(number, tensors, names_in(model))
+        known += names
+        if name not in names:
             continue
-        place = tensors.names.index(layer)
-        number = tensors.layers[place]
-        pool = [i for i, other in enumerate(tensors.layers) if other == number]
-        if any(sharding.is_sharded(tensors.grads[i]) for i in pool):
-            raise ValueError(f"{layer!r} is a DTensor: a picture needs a plain tensor")
-        rates = pooled_decay_rates(
-            [tensors.grads[i] for i in pool], tensors.alpha, unit_mean=tensors.unit_mean
-        )
-        return rates[pool.index(place)]
+        index = names.index(name)
+        layer = next(layer for layer in tensors.members if index in layer)
+        grads = [tensors.grads[i] for i in layer]
+        if any(map(sharding.is_sharded, grads)):
+            raise ValueError(f"{name!r} is a DTensor: plot_rates needs a plain tensor")
+        members = [list(range(len(grads)))]
+        found = rates(grads, members, tensors.alpha, unit_mean=tensors.unit_mean)
+        return found[layer.index(index)]
     raise ValueError(
-        f"no tensor that decays and has a gradient is called {layer!r}; there are: "
+        f"no tensor that decays and has a gradient is called {name!r}; there are: "
         f"{', '.join(known) or 'none'}"
     )
 
 
 def _cells(theta: Tensor) -> list[dict[str, float]]:
-    """Give the tensor as a matrix of at most CELLS × CELLS block means."""
+    """Return the tensor as a matrix of at most CELLS × CELLS block means."""
     flat = theta.float()
     matrix = flat.reshape(len(flat), -1) if flat.ndim > 1 else flat.reshape(1, -1)
     size = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
@@ -91,7 +95,7 @@ def _cells(theta: Tensor) -> list[dict[str, float]]:
 
 
 def _bars(theta: Tensor) -> list[dict[str, float]]:
-    """Give the share of the weights in each of BINS intervals of θ."""
+    """Return the share of the weights in each of BINS intervals of θ."""
     top = max(2.0, float(theta.max()))
     counts = torch.histc(theta.float(), BINS, min=0, max=top) / theta.numel()
     width = top / BINS
