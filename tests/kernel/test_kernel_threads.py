@@ -64,6 +64,7 @@ def digest(params):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if it is loaded
 def test_a_fork_after_a_threaded_step_can_step_with_threads(threads):
     threads(2)
     wanted = digest(trained(steps=2))
@@ -105,6 +106,7 @@ class _TwoThreads:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX, if it is loaded
 def test_workers_of_a_data_loader_after_a_threaded_step(threads):
     threads(2)
     trained(steps=1)
