@@ -7,6 +7,7 @@ the difference.
 
 import hashlib
 import json
+import os
 import re
 import sys
 import tempfile
@@ -104,6 +105,7 @@ def smoke_epochs(folder):
         name = f"{trial.cell.name} {trial.label}"
         found[name] = hashlib.sha256(bits.encode()).hexdigest()[:16]
     facts = {key: environment[key] for key in ("torch", "instructions", "kernel")}
+    facts["onednn"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "")  # see conftest.py
     return as_json({"environment": facts, "epochs": found})
 
 
