@@ -190,9 +190,7 @@ def _finished(folder: str, done: dict[str, Any], log: bytes) -> bool:
     if "digest" not in done:  # as versions before 0.2 wrote it
         if len(log) != done.get("bytes"):
             return False
-        _check_record(folder, done)
-        if len(scan_rows(log)[0]) != done["epochs"]:
-            raise StoreError(f"{folder}/epochs.jsonl holds what is no row of numbers.")
+        _check_record(folder, done)  # the rows are checked when they are read
         return True
     trial = _read(folder + "/trial.json") or b""
     if done["digest"] != finished_digest(done, trial, log):
@@ -225,10 +223,11 @@ def read_epochs(root: Path, trial_id: str) -> list[dict[str, Any]]:
     try:
         done = _parse(_read(folder + "/done.json"))
         log = _read(folder + "/epochs.jsonl") or b""
-        sure = done is not None and _finished(folder, done, log) and "digest" in done
+        finished = done is not None and _finished(folder, done, log)
     except StoreError:
         return []
-    return scan_rows(log, sure=sure)[0]
+    rows, _ = scan_rows(log, sure=finished and "digest" in (done or {}))
+    return [] if finished and done and len(rows) != done["epochs"] else rows
 
 
 def scan_epochs(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
