@@ -43,7 +43,7 @@ def adadecay(
     layer_of: LayerOf | None = None,
     accumulator_dtype: Any | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Give the optimizer AdaDecay, as :func:`optax.sgd` with adaptive decay.
+    """Return the optimizer AdaDecay, as :func:`optax.sgd` with adaptive decay.
 
     Args:
         learning_rate: η, a number or a schedule.
@@ -152,7 +152,7 @@ def _tree_rates(
     unit_mean: bool,
     layer_of: LayerOf | None,
 ) -> list[Leaf]:
-    """Give θ for each leaf, None where there is no gradient or no decay."""
+    """Return θ for each leaf, None where there is no gradient or no decay."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=_is_none)
     chosen = [True] * len(leaves) if mask is None else _spread(mask, grads)
     layers: dict[str | int, list[int]] = {}
@@ -200,7 +200,7 @@ def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) 
 
 
 def decay_rates(grad: Array, alpha: float = 4.0) -> Array:
-    """Give every weight of one layer its decay rate θ, as the torch function does.
+    """Return the decay rate θ of every weight of one layer, as the torch function does.
 
     Args:
         grad: the gradient of the layer.
@@ -219,7 +219,7 @@ def decay_rates(grad: Array, alpha: float = 4.0) -> Array:
 def pooled_decay_rates(
     grads: Sequence[Array], alpha: float, *, unit_mean: bool = False
 ) -> list[Array]:
-    """Give θ for several arrays that share one layer's statistics."""
+    """Return θ for several arrays that share one layer's statistics."""
     magnitudes = [_magnitude(grad) for grad in grads]
     filled = [m for m in magnitudes if m.size]
     if not filled:
@@ -231,13 +231,15 @@ def pooled_decay_rates(
     # Equal |g| are known by their extremes, exactly. (A NaN makes all of it false.)
     regular = (top > bottom) & jnp.isfinite(top)
     count = jnp.asarray(sum(m.size for m in filled), wide)
-    centred = [m * _power_of_two_below(top) for m in filled]
+    centred = [m * _reciprocal_scale(top) for m in filled]
     # Twice: the first mean is rounded to the size of |g|, the second to its spread.
     for _ in range(2):
         mean = _total(centred) / count
         centred = [c - mean for c in centred]
     variance = _total([jnp.square(c) for c in centred]) / count
-    slope = jnp.where(regular, alpha / jnp.sqrt(variance), 0).astype(wide)
+    # Where nothing varies the root's slope is infinite: autodiff must not meet it.
+    deviation = jnp.sqrt(jnp.where(regular, variance, 1))
+    slope = jnp.where(regular, alpha / deviation, 0).astype(wide)
     thetas = [2 * jax.nn.sigmoid(jnp.where(regular, c, 0) * slope) for c in centred]
     if unit_mean:
         average = _total(thetas) / count
@@ -255,8 +257,8 @@ def _total(parts: list[Array]) -> Array:
     return jnp.sum(jnp.stack([jnp.sum(part) for part in parts]))
 
 
-def _power_of_two_below(value: Array) -> Array:
-    """Give 2^−e for m·2^e, as far as the type holds it: squares then stay in range."""
+def _reciprocal_scale(value: Array) -> Array:
+    """Return 2^−e for m·2^e, as far as the type holds it: squares then stay in range."""
     limit = 1022 if value.dtype == jnp.float64 else 126
     _, exponent = jnp.frexp(jnp.where(jnp.isfinite(value), value, 1))
     return jnp.ldexp(jnp.ones_like(value), jnp.clip(-exponent, -limit, limit))

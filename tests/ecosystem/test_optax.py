@@ -305,3 +305,19 @@ def test_sharded_arrays_stay_where_they_are():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "sharded"
+
+
+@pytest.mark.parametrize("alpha", [0.0, 4.0])
+@pytest.mark.parametrize("size", [1, 3])
+def test_meta_gradients_are_finite_where_every_gradient_is_equal(size, alpha):
+    """A leaf of constant |g|: θ is 1, and autodiff through the step must not be NaN."""
+    optimizer = ours.adadecay(0.1, weight_decay=0.1, alpha=alpha)
+
+    def loss_after_a_step(scale):
+        params = {"w": jnp.full((size,), 2.0)}
+        grads = {"w": scale * jnp.ones((size,))}
+        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        return jnp.sum(params["w"] + updates["w"])
+
+    found = jax.grad(loss_after_a_step)(1.5)
+    assert float(found) == pytest.approx(-0.1 * size, rel=1e-5)
