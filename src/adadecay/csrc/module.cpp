@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "isa.hpp"
-#include "look.hpp"
 #include "statistics.hpp"
 #include "step.hpp"
 
@@ -262,62 +261,6 @@ PyObject* parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return with_empty_list("parts", 5, parts_of, args, count);
 }
 
-// The samples of tensors from two lists: addresses of places (0: all), and how many.
-bool read_samples(PyObject* const* args, const std::vector<adadecay::Tensor>& tensors,
-                  std::vector<adadecay::Sample>& samples) {
-  Numbers places(args[0]), counts(args[1]);
-  samples.resize(tensors.size());
-  for (size_t i = 0; i < tensors.size() && places.ok && counts.ok; ++i) {
-    const Py_ssize_t k = static_cast<Py_ssize_t>(i);
-    samples[i] = {reinterpret_cast<const int64_t*>(places[k]), counts[k]};
-    if (samples[i].places == nullptr && samples[i].count > tensors[i].size) {
-      PyErr_Format(PyExc_ValueError, "tensor %zd has fewer elements than are asked", k);
-      return false;
-    }
-  }
-  return places.ok && counts.ok;
-}
-
-// (params, grads, sizes, types, layers, places, counts, alpha, unit_mean, levels,
-// threads) → for each tensor mean, shrinking and quantiles of θ, flat.
-PyObject* look_at(PyObject* const* args, PyObject* nothing) {
-  PyObject* const lists[] = {args[0], args[1], nothing, args[2],
-                             args[3], args[4], nothing};
-  std::vector<adadecay::Tensor> tensors;
-  std::vector<adadecay::Sample> samples;
-  double alpha = 0.0;
-  std::vector<double> levels;
-  if (!read_tensors(lists, tensors) || !read_samples(args + 5, tensors, samples) ||
-      !read_doubles(args + 7, &alpha, 1)) {
-    return nullptr;
-  }
-  const int unit_mean = PyObject_IsTrue(args[8]);
-  const Py_ssize_t count = PyList_Size(args[9]);
-  const long threads = PyLong_AsLong(args[10]);
-  if (unit_mean < 0 || count < 0 || PyErr_Occurred() ||
-      !read_list(args[9], static_cast<size_t>(count), levels)) {
-    return nullptr;
-  }
-  std::vector<double> numbers;
-  bool enough_memory = true;
-  Py_BEGIN_ALLOW_THREADS;
-  try {
-    adadecay::look(*chosen, tensors, samples, alpha, unit_mean != 0, levels,
-                   threads_for(tensors, threads), numbers);
-  } catch (const std::bad_alloc&) {
-    enough_memory = false;
-  }
-  Py_END_ALLOW_THREADS;
-  if (!enough_memory) return PyErr_NoMemory();
-  PyObject* out = PyList_New(0);
-  if (out != nullptr && !append_all(out, numbers)) Py_CLEAR(out);
-  return out;
-}
-
-PyObject* look(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  return with_empty_list("look", 11, look_at, args, count);
-}
-
 // Theta without statistics: θ = 2 / (1 + exp(-alpha |g|)).
 adadecay::Theta bare_curve(double alpha) {
   adadecay::Theta theta;
@@ -374,8 +317,6 @@ PyMethodDef* methods() {
        "One step in place; False, with nothing done, where tensors overlap."},
       {"parts", fast(parts), METH_FASTCALL,
        "What each tensor's layer sums up to, to be merged with other parts of it."},
-      {"look", fast(look), METH_FASTCALL,
-       "Mean, shrinking and quantiles of θ in a sample of each tensor."},
       {"rates", fast(rates), METH_FASTCALL, "θ of one tensor, and its mean."},
       {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},
       {"form", form, METH_NOARGS, "The form in use."},

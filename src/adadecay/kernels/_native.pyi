@@ -27,20 +27,6 @@ def parts(
     threads: int,
     /,
 ) -> list[float]: ...
-def look(
-    params: list[int],
-    grads: list[int],
-    sizes: list[int],
-    types: list[int],
-    layers: list[int],
-    places: list[int],
-    counts: list[int],
-    alpha: float,
-    unit_mean: bool,
-    levels: list[float],
-    threads: int,
-    /,
-) -> list[float]: ...
 def rates(
     grad: int, size: int, type: int, alpha: float, out: int, bare: bool, /
 ) -> float: ...

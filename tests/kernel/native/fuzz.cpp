@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "isa.hpp"
-#include "look.hpp"
 #include "scalar.hpp"
 #include "step.hpp"
 
@@ -213,67 +212,6 @@ std::vector<Known> known_layers(const Isa& isa, const Problem& p) {
   return known;
 }
 
-Real quantile(const std::vector<Real>& sorted, double level) {
-  const Real place = level * (Real)(sorted.size() - 1);
-  const size_t low = static_cast<size_t>(place);
-  const Real above = sorted[std::min(low + 1, sorted.size() - 1)];
-  return sorted[low] + (place - low) * (above - sorted[low]);
-}
-
-// Looks at samples of the tensors, before the step: repeated places, and whole tensors.
-bool check_look(const Isa& isa, const Problem& p) {
-  Problem plain;  // θ is divided by the sample's mean, not by the layer's
-  plain.tensors = p.tensors, plain.g = p.g, plain.options = p.options;
-  plain.options.unit_mean = false;
-  const auto thetas = expected_rates(plain);
-  std::vector<std::vector<int64_t>> places(p.tensors.size());
-  std::vector<Sample> samples;
-  for (size_t k = 0; k < p.tensors.size(); ++k) {
-    const int64_t size = p.tensors[k].size, count = size > 0 ? whole(1, 700) : 0;
-    for (int64_t i = 0; i < count; ++i) places[k].push_back(whole(0, size - 1));
-    const bool all = coin();
-    samples.push_back({all ? nullptr : places[k].data(), all ? size : count});
-    if (!all) continue;
-    places[k].clear();
-    for (int64_t i = 0; i < size; ++i) places[k].push_back(i);
-  }
-  const std::vector<double> levels = {0.0, 0.05, 0.5, 0.95, 1.0};
-  std::vector<double> found;
-  look(isa, p.tensors, samples, p.options.alpha, p.options.unit_mean, levels,
-       p.options.threads, found);
-  const size_t width = levels.size() + 2;
-  if (found.size() != width * p.tensors.size()) return false;
-  for (size_t k = 0; k < p.tensors.size(); ++k) {
-    const double* row = &found[width * k];
-    if (places[k].empty()) {
-      if (!std::isnan(row[0])) return false;
-      continue;
-    }
-    Real mean = 0, total = 0, shrunk = 0;
-    for (int64_t i : places[k]) mean += thetas[k][i] / places[k].size();
-    const Real average = p.options.unit_mean ? mean : 1;
-    std::vector<Real> theta;
-    for (int64_t i : places[k]) {
-      const Real power = (Real)p.w[k][i] * p.w[k][i];
-      theta.push_back(thetas[k][i] / average);
-      total += power, shrunk += theta.back() * power;
-    }
-    mean /= average;
-    std::sort(theta.begin(), theta.end());
-    const Type type = Type::f32;  // the least that is promised
-    if (!close(row[0], mean, type, "looked mean", k, 0) ||
-        !close(row[1], total > 0 ? shrunk / total : mean, type, "shrinking", k, 0)) {
-      return false;
-    }
-    for (size_t i = 0; i < levels.size(); ++i) {
-      if (!close(row[2 + i], quantile(theta, levels[i]), type, "quantile", k, i)) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
 const Isa* isa_named(const std::string& name) {
   for (int k = 0; k < kIsas; ++k) {
     if (isa_at(k) != nullptr && name == isa_at(k)->name) return isa_at(k);
@@ -293,10 +231,6 @@ int main(int count, char** words) {
     Problem p = draw_problem();
     if (unsupported(p.tensors, p.options.update.momentum != 0.0)) {
       std::printf("round %ld was called unsupported\n", round);
-      return 1;
-    }
-    if (!check_look(*isa, p)) {
-      std::printf("in the look of round %ld\n", round);
       return 1;
     }
     std::vector<Known> known;
