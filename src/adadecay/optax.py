@@ -258,7 +258,7 @@ def _total(parts: list[Array]) -> Array:
 
 
 def _reciprocal_scale(value: Array) -> Array:
-    """Return 2^−e for m·2^e, as far as the type holds it: squares then stay in range."""
+    """Return 2^−e for m·2^e, as far as the type holds it: squares stay in range."""
     limit = 1022 if value.dtype == jnp.float64 else 126
     _, exponent = jnp.frexp(jnp.where(jnp.isfinite(value), value, 1))
     return jnp.ldexp(jnp.ones_like(value), jnp.clip(-exponent, -limit, limit))
