@@ -205,7 +205,7 @@ def test_a_label_is_meant_before_a_name():
     spec = read_spec("controls")
     for names, labels in (
         (["sgd"], [None]),
-        (["sgd, λ = 3.5e-4"], ["sgd, λ = 3.5e-4"]),
+        (["sgd(weight_decay=0.00035)"], ["sgd(weight_decay=0.00035)"]),
         (["adadecay, pooled", "matched"], [None, "adadecay, pooled"]),
     ):
         kept = vary(spec, only={"optimizer": names}).optimizers
