@@ -171,22 +171,19 @@ def decayed(
     params: list[Tensor], grads: list[Tensor], thetas: list[Tensor], coefficient: Scalar
 ) -> list[Tensor]:
     """Return g + coefficient·θw for each tensor; θ is overwritten."""
-    terms = decay_terms(params, thetas)
+    if torch.is_grad_enabled():  # autograd keeps w, and w is about to change in place
+        params = [w.clone() for w in params]
+    if not torch.is_grad_enabled() and all(
+        t.dtype == w.dtype for t, w in zip(thetas, params, strict=True)
+    ):
+        torch._foreach_mul_(thetas, params)
+        terms = thetas
+    else:  # in half precision the product is rounded once, at the end
+        terms = [(w * t).to(w.dtype) for w, t in zip(params, thetas, strict=True)]
     if isinstance(coefficient, Tensor):
         scaled = torch._foreach_mul(terms, coefficient)
         return list(torch._foreach_add(grads, scaled))
     return list(torch._foreach_add(grads, terms, alpha=coefficient))
-
-
-def decay_terms(params: list[Tensor], thetas: list[Tensor]) -> list[Tensor]:
-    """Return θw for each tensor; θ is overwritten."""
-    if torch.is_grad_enabled():  # autograd keeps w, and w is about to change in place
-        params = [w.clone() for w in params]
-    elif all(t.dtype == w.dtype for t, w in zip(thetas, params, strict=True)):
-        torch._foreach_mul_(thetas, params)
-        return thetas
-    # In half precision the product is rounded once, at the end.
-    return [(w * t).to(w.dtype) for w, t in zip(params, thetas, strict=True)]
 
 
 def shrink_(params: list[Tensor], thetas: list[Tensor], step_size: Scalar) -> None:
@@ -196,7 +193,8 @@ def shrink_(params: list[Tensor], thetas: list[Tensor], step_size: Scalar) -> No
     """
     if torch.is_grad_enabled():
         for w, theta in zip(params, thetas, strict=True):
-            w.mul_((theta - 1) * -step_size + (1 - step_size))
+            factor = (theta - 1) * -step_size + (1 - step_size)
+            w.copy_((w.clone() * factor).to(w.dtype))
         return
     torch._foreach_sub_(thetas, 1.0)
     torch._foreach_mul_(thetas, -step_size)
@@ -224,13 +222,7 @@ def step(
         params = [tensors.params[i] for i in indices]
         directions = [tensors.grads[i] for i in indices]
         if group["decoupled"]:
-            terms = decay_terms(params, thetas)
-            step_size = lr * weight_decay
-            if isinstance(step_size, Tensor):
-                torch._foreach_add_(params, torch._foreach_mul(terms, -step_size))
-            else:
-                torch._foreach_add_(params, terms, alpha=-step_size)
-            del terms
+            shrink_(params, thetas, lr * weight_decay)
         else:  # torch turns the sign of all of it to maximize
             coefficient = -weight_decay if group["maximize"] else weight_decay
             directions = decayed(params, directions, thetas, coefficient)

@@ -106,7 +106,7 @@ def step_on_fake_cuda(layers, **settings):
         ({"foreach": False}, 12, 46),
         ({}, 2, 47),
         ({"nesterov": True}, 2, 48),
-        ({"decoupled": True}, 2, 47),
+        ({"decoupled": True}, 2, 49),
         ({"unit_mean": True}, 3, 56),
     ],
     ids=str,
