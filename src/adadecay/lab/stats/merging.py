@@ -37,7 +37,8 @@ def merge(old: Evidence, new: Evidence, plan: Plan) -> Evidence:
     fresh = new.results.filter(~pl.col("trial").is_in(kept))
     results = pl.concat([ours, fresh], how="diagonal_relaxed")
     results = _in_order(_superseded(results, plan), plan)
-    beyond = results.filter(~pl.col("trial").is_in([t.id for t in plan.unique]))
+    current = results.filter(pl.col("status") != "superseded")
+    beyond = current.filter(~pl.col("trial").is_in([t.id for t in plan.unique]))
     return replace(
         new,
         results=results,
