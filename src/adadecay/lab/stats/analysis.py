@@ -5,7 +5,7 @@ their verdicts, the claims, θ, and how each optimizer stands across cells.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -16,7 +16,13 @@ from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
 from adadecay.lab.stats.comparisons import Comparison, compare_family
 from adadecay.lab.stats.evidence import Evidence
 from adadecay.lab.stats.intervals import LEVEL, TRIM
-from adadecay.lab.stats.scores import SETTINGS, Arm, find_arms, trial_scores
+from adadecay.lab.stats.scores import (
+    SETTINGS,
+    SUPERSEDED,
+    Arm,
+    find_arms,
+    trial_scores,
+)
 from adadecay.lab.stats.selection import (
     Pair,
     baselines_around,
@@ -109,6 +115,9 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
         one as well, with fewer things in it.
     """
     larger = evidence.larger_is_better
+    if not evidence.results.is_empty():  # figures draw from these rows, too
+        current = pl.col("status").ne_missing(SUPERSEDED)
+        evidence = replace(evidence, results=evidence.results.filter(current))
     if evidence.results.is_empty():
         trials = pl.DataFrame(schema=[*SETTINGS, "number", "seed", "status", "score"])
         arms: list[Arm] = []
