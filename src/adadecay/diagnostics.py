@@ -173,7 +173,8 @@ def _describe(
     values, power = rates.numpy(), np.square(weights.numpy())
     mean, total = float(values.mean()), float(power.sum())
     shrink = float(values @ power) / total if total > 0 else mean
-    quantiles = tuple(np.quantile(values, QUANTILES).tolist())
+    levels = np.linspace(0, 1, len(values))
+    quantiles = tuple(np.interp(QUANTILES, levels, np.sort(values)).tolist())
     return LayerRates(name, size, mean, quantiles, weight_decay * shrink)
 
 
