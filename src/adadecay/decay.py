@@ -15,14 +15,13 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from adadecay import native
+from adadecay.native import NO_STATE
 from adadecay.theta import Members, batches, rates
 
 Group = dict[str, Any]
 Scalar = float | Tensor
 # From θ and the weights of one layer to the θ to use instead.
 ChangeRates = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
-PLAIN_TYPES = (Tensor, torch.nn.Parameter)
-NO_STATE: dict[str, Any] = {}
 
 
 class GroupTensors(NamedTuple):

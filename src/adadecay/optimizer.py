@@ -21,8 +21,9 @@ from torch.optim.optimizer import (
 )
 
 from adadecay import decay, native, sharding
-from adadecay.decay import PLAIN_TYPES, ChangeRates, Group, GroupTensors
+from adadecay.decay import ChangeRates, Group, GroupTensors
 from adadecay.layers import LayerOf, layer_members
+from adadecay.native import PLAIN_TYPES
 from adadecay.settings import (
     check_settings,
     shrinks_past_zero,

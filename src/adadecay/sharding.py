@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from adadecay import native, theta
-from adadecay.decay import PLAIN_TYPES, Group, GroupTensors
+from adadecay.decay import Group, GroupTensors
+from adadecay.native import PLAIN_TYPES
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
