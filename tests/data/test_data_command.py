@@ -66,7 +66,7 @@ def test_fetch_then_verify_then_damage(run, cache):
     path.write_bytes(bytes(data))
     damaged = run("verify", "tiny")
     assert damaged.exit_code == 1
-    assert "DAMAGED and removed" in damaged.stdout
+    assert f"DAMAGED, moved to {path.with_suffix('.damaged')}" in damaged.stdout
     assert "adadecay data fetch tiny" in damaged.stderr
     assert not path.exists()
     assert run("verify", "tiny").exit_code == 1

@@ -201,14 +201,14 @@ def test_the_python_form_of_cifar_is_refused_by_name(cache, tmp_path):
         fetch(cifar_item(), cache, folder=tmp_path / "named", source="folder")
 
 
-def test_a_damaged_cache_is_removed_and_fetched_again(cache):
+def test_a_damaged_cache_is_set_aside_and_fetched_again(cache):
     with serving(good(ARRAYS)) as server:
         item = idx_item(server.url)
         path = fetch(item, cache)
         whole = path.read_bytes()
         for damaged in (whole[:-1], b"", whole[:100]):
             path.write_bytes(damaged)
-            with pytest.raises(DatasetError, match="removed"):
+            with pytest.raises(DatasetError, match="moved to"):
                 fetch(item, cache, source="cache")
             assert not path.exists()
             path.write_bytes(damaged)

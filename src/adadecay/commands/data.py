@@ -6,6 +6,7 @@ is damaged, 2 the input is wrong. The datasets' modules, which bring NumPy, are 
 by the commands alone: `adadecay --help` does without.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -55,7 +56,7 @@ def list_datasets() -> None:
 
 
 def _state(name: str, path: Path) -> str:
-    from adadecay.lab.datasets import BadDataError
+    from adadecay.lab.datasets import DatasetError
     from adadecay.lab.datasets.cache import open_arrays
     from adadecay.lab.datasets.catalog import CATALOG
 
@@ -65,7 +66,7 @@ def _state(name: str, path: Path) -> str:
         open_arrays(path, CATALOG[name].parts)
     except FileNotFoundError:
         return f"absent    adadecay data fetch {name}"
-    except BadDataError as error:
+    except DatasetError as error:
         return f"damaged   {error}"
     return f"cached    {path}"
 
@@ -120,23 +121,25 @@ def verify_datasets(
     from adadecay.lab.datasets.catalog import CATALOG
 
     folder = cache_folder()
-    cached = [name for name in CATALOG if file_of(name, folder).exists()]
+    cached = [name for name in CATALOG if os.path.lexists(file_of(name, folder))]
     wrong = [name for name in _known(names or [*cached, "digits"]) if not _sound(name)]
     if wrong:
         _stop(f"fetch again: adadecay data fetch {' '.join(wrong)}", 1)
 
 
 def _sound(name: str) -> bool:
-    """Whether ``name`` is what it should be; a damaged file is removed."""
-    from adadecay.lab.datasets import DATASETS, BadDataError
-    from adadecay.lab.datasets.cache import cache_folder, file_of, verify
+    """Whether ``name`` is what it should be; a damaged file is set aside."""
+    from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
+    from adadecay.lab.datasets.cache import cache_folder, file_of, set_aside, verify
     from adadecay.lab.datasets.catalog import CATALOG
+    from adadecay.lab.labels import shown
 
     path = file_of(name, cache_folder())
     try:
         if name in CATALOG:
             facts = verify(path, CATALOG[name].parts)
-            typer.echo(f"{name}: sound, {path} (from {facts.get('from', 'unknown')})")
+            place = shown(str(facts.get("from", "unknown")))
+            typer.echo(f"{name}: sound, {path} (from {place})")
         else:
             DATASETS.get(name).load()()
             typer.echo(f"{name}: sound, in scikit-learn")
@@ -144,7 +147,9 @@ def _sound(name: str) -> bool:
         typer.echo(f"{name}: not in the cache, {path}")
         return False
     except BadDataError as error:
-        path.unlink(missing_ok=True)
-        typer.echo(f"{name}: DAMAGED and removed: {error}")
+        typer.echo(f"{name}: DAMAGED, moved to {set_aside(path)}: {error}")
+        return False
+    except DatasetError as error:
+        typer.echo(f"{name}: {error}")
         return False
     return True

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from adadecay.lab.labels import shown
+
 __all__ = [
     "FORMAT",
     "Checkpoint",
@@ -179,7 +181,8 @@ def _state(folder: str) -> State:
         return State(done["status"], done["epochs"], done)
     failed = _parse(_read(folder + "/failed.json"))
     if failed is not None:
-        texts = {key: str(failed.get(key) or "") for key in ("reason", "traceback")}
+        keys = ("reason", "traceback")
+        texts = {key: shown(str(failed.get(key) or "")) for key in keys}
         return State("failed", _count(failed.get("epochs")), texts)
     _read(folder + "/checkpoint")  # damaged where it cannot be read
     return State("running" if _read(folder + "/trial.json") else "waiting")

@@ -3,13 +3,34 @@
 In: a study. Out: texts. Labels define no result; they only have to be unique.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from adadecay.lab.spec import OptimizerSpec, StudySpec
+if TYPE_CHECKING:
+    from adadecay.lab.spec import OptimizerSpec, StudySpec
 
-__all__ = ["brackets", "optimizer_labels", "short_names"]
+__all__ = ["brackets", "optimizer_labels", "short_names", "shown"]
+
+
+def shown(text: str) -> str:
+    r"""Return a text that a terminal or a figure shows and does not obey.
+
+    Example:
+        >>> from adadecay.lab.labels import shown
+        >>> print(shown("a\x1b[2J"))
+        a\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each
+        if each.isprintable() or each in "\n\u200d"
+        else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def short_names(spec: StudySpec) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from adadecay.lab.labels import shown
 from adadecay.lab.spec import CellSpec, StudySpec
 
 __all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
@@ -126,22 +127,17 @@ def _extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
     """Find what nothing after this could work with, or would show as it is."""
     if type(value) is int and not -LARGEST <= value < LARGEST:
         return loc, "an integer must fit into 64 bits"
-    if isinstance(value, str) and not _is_shown(value):
+    if isinstance(value, str) and shown(value) != value:
         return loc, f"{_short(value)} holds characters that cannot be shown"
     if len(loc) > DEEPEST:
         return loc[:4], "lists or tables are nested too deeply"
     if isinstance(value, dict | list | tuple):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key in value if isinstance(value, dict) else ():
-            if not _is_shown(str(key)):
+            if shown(str(key)) != str(key):
                 return loc, f"the key {_short(key)} holds what cannot be shown"
         return next(filter(None, (_extreme(v, [*loc, k]) for k, v in pairs)), None)
     return None
-
-
-def _is_shown(text: str) -> bool:
-    """Whether a terminal or a page shows a text without obeying any of it."""
-    return all(each.isprintable() or each in "\n\u200d" for each in text)
 
 
 def _line(error: dict[str, Any], file: str, text: str) -> str:

@@ -6,8 +6,10 @@ appears complete or not at all. The header repeats the SHA-256 of every part: op
 compares these and the sizes, :func:`verify` reads every byte.
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,17 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from adadecay.lab.datasets.parts import BadDataError, Part, check_part
+from adadecay.lab.datasets.parts import BadDataError, DatasetError, Part, check_part
 
-__all__ = ["VARIABLE", "cache_folder", "file_of", "open_arrays", "verify", "write"]
+__all__ = [
+    "VARIABLE",
+    "cache_folder",
+    "file_of",
+    "open_arrays",
+    "set_aside",
+    "verify",
+    "write",
+]
 
 VARIABLE = "ADADECAY_DATA"
 _MAX_HEADER = 1 << 20
@@ -44,10 +54,14 @@ def write(
 
     ``path`` is a name that nobody else reads yet; the caller moves it into place.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    save_file(contiguous, path, metadata=facts)
+    try:
+        save_file(contiguous, path, metadata=facts)
+    except SafetensorError as error:  # a full disk
+        raise OSError(errno.EIO, str(error), str(path)) from None
     with path.open("rb+") as file:
         os.fsync(file.fileno())
     path.chmod(0o644)  # a cache may be shared, and scratch files are private
@@ -59,9 +73,19 @@ def open_arrays(
     """Map the file at ``path`` and return its arrays and facts.
 
     Raises:
+        FileNotFoundError: there is none.
         BadDataError: it is truncated, or not the dataset that ``parts`` describe.
+        DatasetError: it cannot be read.
     """
-    start, header = _read_header(path)
+    try:
+        start, header = _read_header(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DatasetError(
+            f"{path} cannot be read ({error.strerror}): move it away, or name another "
+            f"folder in {VARIABLE}"
+        ) from None
     facts = header.pop("__metadata__", None)
     if not isinstance(facts, dict) or facts.get("sha256") != recorded(parts):
         raise BadDataError(f"{path} was written for other data")
@@ -83,6 +107,11 @@ def recorded(parts: Mapping[str, Part]) -> str:
     return json.dumps({name: part.sha256 for name, part in sorted(parts.items())})
 
 
+def set_aside(path: Path) -> Path:
+    """Move what is not the dataset out of the way, and return its new place."""
+    return path.replace(path.with_suffix(".damaged"))
+
+
 def verify(path: Path, parts: Mapping[str, Part]) -> dict[str, str]:
     """Read every byte of ``path``; return its facts or raise :class:`BadDataError`."""
     arrays, facts = open_arrays(path, parts)
@@ -93,6 +122,9 @@ def verify(path: Path, parts: Mapping[str, Part]) -> dict[str, str]:
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
     """Length of a JSON object in eight bytes, the object, the arrays."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "Not a file")  # opening a pipe would wait
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= _MAX_HEADER:
@@ -100,7 +132,7 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
         text = file.read(length)
     try:
         header = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadDataError(f"{path} has a broken header") from error
     if not isinstance(header, dict):
         raise BadDataError(f"{path} has a broken header")

@@ -19,6 +19,7 @@ from adadecay.lab.datasets.cache import (
     file_of,
     open_arrays,
     recorded,
+    set_aside,
     write,
 )
 from adadecay.lab.datasets.catalog import Item
@@ -91,7 +92,7 @@ def obtain(
         return path
     if wanted.source == "cache" and not path.exists():
         raise DatasetError(_message(item, [f"cache: {path} is not there"]))
-    with _locked(item, folder, report):
+    with _named_faults(folder), _locked(item, folder, report):
         if not insisted and _usable(path, item, tried):
             return path  # another process fetched it while this one waited
         if wanted.source == "cache":
@@ -111,38 +112,44 @@ def _usable(path: Path, item: Item, tried: list[str] | None = None) -> bool:
     """Whether the cache has ``item``.
 
     With ``tried``, by the holder of the lock: the reason is added to it, and a file
-    that is not the dataset is removed. Without the lock it might be a new one by then.
+    that is not the dataset is set aside. Without the lock it might be a new one by
+    then.
     """
     try:
         open_arrays(path, item.parts)
-    except OSError as error:
-        reason = f"cache: {path}: {error.strerror}"
-    except BadDataError as error:
-        reason = f"cache: {error}; removed"
+    except FileNotFoundError as error:
         if tried is not None:
-            path.unlink(missing_ok=True)
+            tried.append(f"cache: {path}: {error.strerror}")
+    except BadDataError as error:
+        if tried is not None:
+            tried.append(f"cache: {error}; moved to {set_aside(path)}")
     else:
         return True
-    if tried is not None:
-        tried.append(reason)
     return False
 
 
 @contextlib.contextmanager
-def _locked(item: Item, folder: Path, report: Progress) -> Iterator[None]:
+def _named_faults(folder: Path) -> Iterator[None]:
+    """Say in one sentence what cannot be written, and what to do."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{item.name}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            report.say(f"{item.name}: waiting for another process that fetches it")
-            lock.acquire()
+        yield
     except OSError as error:
+        place = error.filename2 or error.filename or folder
         raise DatasetError(
-            f"The cache {folder} cannot be written ({error.strerror}); name another "
+            f"The cache cannot be written ({place}: {error.strerror}); name another "
             f"folder in the environment variable ADADECAY_DATA."
         ) from error
+
+
+@contextlib.contextmanager
+def _locked(item: Item, folder: Path, report: Progress) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f"{item.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report.say(f"{item.name}: waiting for another process that fetches it")
+        lock.acquire()
     try:
         yield
     finally:
