@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import Study, report, run
+from adadecay.lab.files import StoreError
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.evidence import Evidence, gather
 from adadecay.lab.stats.kept import keep, read_kept, write_kept
@@ -119,5 +120,5 @@ def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):
     write_kept(Evidence(two_arms(trials=2), name="mine"), tmp_path)
     path = tmp_path / "study.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(ValueError, match="another version"):
+    with pytest.raises(StoreError, match="another version"):
         read_kept(tmp_path)

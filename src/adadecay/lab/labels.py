@@ -21,14 +21,12 @@ def shown(text: str) -> str:
     Example:
         >>> from adadecay.lab.labels import shown
         >>> print(shown("a\x1b[2J"))
-        a\x1b[2J
+        a<U+001B>[2J
     """
     if text.isprintable():
         return text
     return "".join(
-        each
-        if each.isprintable() or each in "\n\u200d"
-        else each.encode("unicode_escape").decode()
+        each if each.isprintable() or each in "\n\u200d" else f"<U+{ord(each):04X}>"
         for each in text
     )
 

@@ -31,7 +31,8 @@ def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
     """
     alt.data_transformers.disable_max_rows()
     styles = styles_of(analysis)
-    unit = analysis.evidence.score_name
+    # Vega reads escapes in the title of an axis, and might make a control character.
+    unit = analysis.evidence.score_name.replace("\\", "/")
     return [
         *forests(analysis, unit, page=page),
         *curves(analysis, styles, unit, page=page),

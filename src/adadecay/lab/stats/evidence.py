@@ -13,9 +13,10 @@ from polars import selectors as cs
 
 from adadecay.lab import paper
 from adadecay.lab.files import read_record
+from adadecay.lab.labels import shown
 from adadecay.lab.stats.scores import SETTINGS
 
-__all__ = ["Evidence", "gather"]
+__all__ = ["Evidence", "gather", "shown_table", "shown_value"]
 
 # What statistics and report read; a large study's other columns are let go at once.
 COLUMNS: Final = (
@@ -30,6 +31,8 @@ COLUMNS: Final = (
     "score_name",
     "test_accuracy",
 )
+
+PROBLEM: Final = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +92,8 @@ def gather(study: Any) -> Evidence:
     if isinstance(study, Evidence):
         return study
     if isinstance(study, pl.DataFrame):
-        return Evidence(study, score_name=_score_name(study))
+        table = shown_table(study)
+        return Evidence(table, score_name=_score_name(table))
     if not all(hasattr(study, name) for name in ("spec", "plan", "results", "rates")):
         raise TypeError(
             f"A report needs a Study or a table of its results, not "
@@ -117,6 +121,26 @@ def gather(study: Any) -> Evidence:
         facts=_origins(study),
         problems=_problems(trials),
     )
+
+
+def shown_table(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of others whose texts are shown and not obeyed."""
+    changed = []
+    for name in table.select(cs.string(include_categorical=True)).columns:
+        texts = table[name].cast(pl.String)
+        new = {text: shown(text) for text in texts.unique() if text is not None}
+        if any(new[text] != text for text in new):
+            changed.append(texts.replace(new))
+    return table.with_columns(changed).rename(shown)
+
+
+def shown_value(value: Any) -> Any:
+    """Return a JSON value of others whose texts are shown and not obeyed."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, dict):
+        return {shown_value(key): shown_value(each) for key, each in value.items()}
+    return [shown_value(each) for each in value] if isinstance(value, list) else value
 
 
 def whole_results(study: Any, trials: pl.DataFrame) -> pl.DataFrame:
@@ -159,8 +183,7 @@ def _shortened(spec: Any) -> tuple[str, ...]:
 def _problems(trials: pl.DataFrame) -> tuple[Mapping[str, Any], ...]:
     bad = ("failed", "diverged", "damaged")
     wrong = trials.filter(pl.col("status").is_in(bad))
-    columns = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
-    return tuple(wrong.select(columns).iter_rows(named=True))
+    return tuple(wrong.select(PROBLEM).iter_rows(named=True))
 
 
 def _origins(study: Any) -> dict[str, tuple[str, ...]]:

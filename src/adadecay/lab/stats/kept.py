@@ -10,22 +10,34 @@
 In: a ``Study``. Out: :class:`Evidence`, the same that :func:`gather` makes of the study
 itself, without its results folder and its checkpoints. ``results.parquet`` alone, or
 ``results.csv``, is enough: then the study's facts come from the built-in study of the
-folder's name.
+folder's name. A snapshot may come from others: its texts are shown and not obeyed.
 """
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import polars as pl
 from polars import selectors as cs
+from polars.exceptions import PolarsError
+from pydantic import TypeAdapter
 
 from adadecay.lab.export import write_file, write_parquet
 from adadecay.lab.files import StoreError
 from adadecay.lab.spec_file import built_in_names, read_spec
-from adadecay.lab.stats.evidence import Evidence, gather, whole_results
+from adadecay.lab.stats.evidence import (
+    PROBLEM,
+    Evidence,
+    gather,
+    shown_table,
+    shown_value,
+    whole_results,
+)
 from adadecay.lab.stats.merging import FINISHED, merge
+from adadecay.lab.stats.scores import complete
 
 __all__ = ["finished_ids", "is_kept", "keep", "read_kept"]
 
@@ -72,8 +84,9 @@ def finished_ids(folder: str | Path) -> frozenset[str]:
         )
     found: set[str] = set()
     for table in tables:
-        rows = pl.scan_parquet(table).filter(pl.col("status").is_in(FINISHED))
-        found.update(rows.select("trial").unique().collect()["trial"])
+        with _one_sentence(table):
+            rows = pl.scan_parquet(table).filter(pl.col("status").is_in(FINISHED))
+            found.update(rows.select("trial").unique().collect()["trial"])
     return frozenset(found)
 
 
@@ -127,31 +140,58 @@ def read_kept(folder: str | Path, *, name: str | None = None) -> Evidence:
             f"{folder} has neither results.parquet nor results.csv: "
             "“adadecay results STUDY --keep FOLDER” writes it."
         )
-    table = folder / "results.parquet"
-    results = pl.read_parquet(table) if table.is_file() else _read_csv(folder)
-    rates = folder / "rates.parquet"
-    facts = _facts(folder, name or folder.name)
-    return Evidence(
-        results, rates=pl.read_parquet(rates) if rates.is_file() else None, **facts
-    )
+    facts = _facts(folder / "study.json", name or folder.name)
+    return Evidence(_results(folder), rates=_rates(folder / "rates.parquet"), **facts)
 
 
-def _read_csv(folder: Path) -> pl.DataFrame:
-    return pl.read_csv(folder / "results.csv", infer_schema_length=None)
+@contextlib.contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """Say of a file that others wrote what is wrong with it."""
+    try:
+        yield
+    except (OSError, PolarsError, ValueError, LookupError, RecursionError) as error:
+        reason = " ".join(shown_value(str(error)).split())[:160]
+        raise StoreError(f"{path} is not the file of a snapshot: {reason}.") from None
 
 
-def _facts(folder: Path, name: str) -> dict[str, Any]:
-    """Return what is known of the study, in the types that Evidence has."""
-    path = folder / "study.json"
+def _results(folder: Path) -> pl.DataFrame:
+    path = folder / "results.parquet"
     if not path.is_file():
+        path = folder / "results.csv"
+    with _one_sentence(path):
+        kept = path.suffix == ".parquet"
+        table = pl.read_parquet(path) if kept else _read_csv(path)
+        complete(table.select(pl.col("trial").cast(pl.String), pl.exclude("trial")))
+        return shown_table(table)
+
+
+def _read_csv(path: Path) -> pl.DataFrame:
+    return pl.read_csv(path, infer_schema_length=None)
+
+
+def _rates(path: Path) -> pl.DataFrame | None:
+    if not path.exists():
+        return None
+    with _one_sentence(path):
+        table = pl.read_parquet(path)
+        table.select("trial", "layer", pl.col("epoch", "mean_theta").cast(pl.Float64))
+        return shown_table(table)
+
+
+def _facts(path: Path, name: str) -> dict[str, Any]:
+    """Return what is known of the study, in the types that Evidence has."""
+    if not path.exists():
         return _built_in(name)
-    facts = json.loads(path.read_text("utf-8"))
-    if facts.pop("format") not in (1, FORMAT):
-        raise ValueError(f"{path}: written by another version of adadecay.")
-    facts.setdefault("paper", _built_in(facts["name"]).get("paper", False))
-    for key in ("shortened", "chosen", "problems", "parts"):
-        facts[key] = tuple(facts.get(key, ()))
-    facts["facts"] = {key: tuple(values) for key, values in facts["facts"].items()}
+    types = get_type_hints(Evidence)
+    with _one_sentence(path):
+        facts = shown_value(json.loads(path.read_text("utf-8")))
+        if not isinstance(facts, dict) or facts.pop("format", None) not in (1, FORMAT):
+            raise ValueError("it was written by another version of adadecay")
+        facts.setdefault("paper", _built_in(facts["name"]).get("paper", False))
+        for key, value in facts.items():
+            facts[key] = TypeAdapter(types[key]).validate_python(value)
+        for problem in facts.get("problems", ()):
+            _ = [problem[key] for key in PROBLEM]
     return dict(facts)
 
 
