@@ -234,10 +234,11 @@ class AdaDecay(Optimizer):
         """Take a group's step, and keep its new momentum buffers."""
         group = tensors.group
         self._warn_once(group)
+        launch = None
         for each in steps:
             buffers, positions = each.tensors.buffers, each.tensors.positions
             first = [i for i, buffer in enumerate(buffers) if buffer is None]
-            each.take()
+            launch = each.take()
             for i in first:
                 param, buffer = group["params"][positions[i]], buffers[i]
                 if buffer is not None:
@@ -245,8 +246,10 @@ class AdaDecay(Optimizer):
                     state["momentum_buffer"] = sharding.from_local(buffer, param)
         if any(map(sharding.is_sharded, tensors.params)):
             increment_version(tensors.params)  # only their local parts were told
-        if len(steps) == 1 and steps[0].engine == "kernel" and steps[0].moments is None:
-            self._launches.store(number, steps[0].tensors)
+        self._launches.pop(number, None)
+        whole = len(tensors.params) == len(group["params"])
+        if launch is not None and steps[0].tensors is tensors and whole:
+            self._launches[number] = launch
 
     needs_whole_layers = True
     """Whether a subclass that changes θ needs all of a layer's θ at once."""
@@ -303,10 +306,12 @@ class _Step(NamedTuple):
     change: ChangeRates | None
     kernel_rates: bool = False  # whether the kernel may compute θ
 
-    def take(self) -> None:
-        """Take the step."""
-        if self.engine == "kernel" and native.step(self.tensors, self.moments):
-            return
+    def take(self) -> native.Launch | None:
+        """Take the step, and return the kernel's launch if it was the kernel's."""
+        if self.engine == "kernel":
+            launch = native.step(self.tensors, self.moments)
+            if launch is not None:
+                return launch
         # The kernel leaves memory that overlaps to torch's operations, one by one.
         decay.step(
             self.tensors,
@@ -315,6 +320,7 @@ class _Step(NamedTuple):
             kernel=self.kernel_rates,
             foreach=self.engine != "loop",
         )
+        return None
 
 
 def choose_engines(
@@ -381,13 +387,7 @@ def _kernel_reasons(
         everywhere = "θ is changed between rates and decay"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
-    if native.takes_all(
-        tensors.params, tensors.grads, [b for b in tensors.buffers if b is not None]
-    ):
-        return {}
-    triples = zip(tensors.params, tensors.grads, tensors.buffers, strict=True)
-    found = {i: native.unsupported_reason(*each) for i, each in enumerate(triples)}
-    return {i: reason for i, reason in found.items() if reason is not None}
+    return native.unsupported(tensors.params, tensors.grads, tensors.buffers)
 
 
 def _check_fused(

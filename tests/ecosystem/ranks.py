@@ -348,7 +348,7 @@ def kernel_on_shards(rank, size):
     if not native.kernel is not None:
         return
     mesh = init_device_mesh("cpu", (size,))
-    names = "step", "parts"
+    names = "step", "moments"
     for dtype in (torch.float32, torch.float64):
         last = 20
         models = [shard_layers(network(dtype), mesh) for _ in range(2)]
@@ -363,7 +363,7 @@ def kernel_on_shards(rank, size):
             train(models[0], one, dtype, rank=rank, size=size, last=last)
         finally:
             native.kernel = real
-        assert called == {"step": last, "parts": last}, called
+        assert called == {"step": last, "moments": last}, called
         train(models[1], two, dtype, rank=rank, size=size, last=last)
         assert_same_parameters(models[0], models[1], dtype)
         for param, version in zip(models[0].parameters(), versions, strict=True):

@@ -90,13 +90,41 @@ def test_without_the_kernel_everything_is_left_to_others(monkeypatch):
     assert native.moments([grad], [[0]]) is None
 
 
-def test_lists_of_the_wrong_length_are_refused(kernel):
-    grad = layer(4, torch.float32)
-    place = [grad.data_ptr()]
-    with pytest.raises(IndexError, match="out of range"):
-        kernel.parts(place, [], [0], [0], 1)
-    with pytest.raises(TypeError, match="parts takes 5 arguments, not 1"):
-        kernel.parts(place)
-    arguments = [place, place, [], [4], [0], [0], [], 0.1, 0.0, 0.0, 0.1, 4.0, 0, 1]
-    with pytest.raises(ValueError, match="2 numbers are known, not 3"):
-        kernel.step(*arguments, [1.0, 2.0], None)
+OPTIONS = {"lr": 0.1, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.1}
+OPTIONS |= dict.fromkeys(("nesterov", "maximize", "decoupled", "unit_mean"), False)
+OPTIONS |= {"alpha": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "members", "message"),
+    [
+        ((4, 4, 0, 0), [[0]], "a tensor has type 4 and size 4"),
+        ((-1, 0, 0, 0), [[0]], "a tensor has type 0 and size -1"),
+        ((4, 0, 0, 0), [[0, 0]], "members must name each tensor once"),
+        ((4, 0, 0, 0), [], "members must name each tensor once"),
+        ((4, 0, 0, 0), [[1]], "members must name each tensor once"),
+        ((4, 0, 0, 0), [[-1]], "members must name each tensor once"),
+    ],
+    ids=str,
+)
+def test_what_describes_no_tensors_is_refused(kernel, tensor, members, message):
+    with pytest.raises(ValueError, match=message):
+        kernel.plan(tensors=[tensor], members=members, momentum=False)
+
+
+def test_a_plan_refuses_what_does_not_belong_to_it(kernel):
+    place = [layer(4, torch.float32).data_ptr()]
+    tensors = [(4, 0, place[0], 0)]
+    plan = kernel.plan(tensors=tensors, members=[[0]], momentum=False)
+    with pytest.raises(ValueError, match="grads has 0 entries, not 1"):
+        kernel.moments(plan, [], 1)
+    with pytest.raises(ValueError, match="moments has 2 entries, not 4"):
+        kernel.step(plan, place, OPTIONS, 1, moments=[1.0, 2.0])
+    with pytest.raises(ValueError, match="buffers if there is momentum"):
+        kernel.step(plan, place, OPTIONS | {"momentum": 0.9}, 1)
+    with pytest.raises(KeyError, match="alpha"):
+        kernel.step(plan, place, {k: OPTIONS[k] for k in OPTIONS if k != "alpha"}, 1)
+    with pytest.raises(TypeError, match="takes only lists"):
+        kernel.step(plan, place[0], OPTIONS, 1)
+    with pytest.raises(ValueError, match="PyCapsule"):
+        kernel.step(None, place, OPTIONS, 1)

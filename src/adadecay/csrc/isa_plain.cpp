@@ -27,16 +27,11 @@ inline F64 multiply_add(F64 a, F64 b, F64 c) {
   return a * b + c;
 #endif
 }
-inline F32 hold(F32 x) { return x; }
-inline F64 hold(F64 x) { return x; }
-typedef float HalfF32 __attribute__((vector_size(kRegister / 2)));
-inline F64 to_f64(HalfF32 x) { return F64{x[0], x[1]}; }
-template <class Half>
-inline F32 load_half(const Half* from) {
+inline F32 load_float16(const Float16* from) {
   return F32{to_float(from[0]), to_float(from[1]), to_float(from[2]), to_float(from[3])};
 }
-inline void store_half(Float16* to, F32 x) {
-  for (int k = 0; k < 4; ++k) round_to(x[k], to + k);
+inline void store_float16(Float16* to, F32 x) {
+  for (int k = 0; k < 4; ++k) to[k] = to_float16(x[k]);
 }
 
 #include "vector.hpp"

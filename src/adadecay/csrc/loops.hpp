@@ -186,6 +186,10 @@ double rates_of(const void* memory, int64_t count, const Theta& theta, Output ou
                 void* to) {
   const T* grad = static_cast<const T*>(memory);
   auto* out = static_cast<typename VectorOf<T>::type::Scalar*>(to);
+  if (theta.form == ThetaForm::one) {
+    for (int64_t i = 0; output != Output::none && i < count; ++i) out[i] = 1;
+    return static_cast<double>(count);
+  }
   if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
     if (theta.form == ThetaForm::affine) {
       return rate_piece<T, ThetaForm::affine>(grad, count, theta, output, out);

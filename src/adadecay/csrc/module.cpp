@@ -1,15 +1,15 @@
-// The Python module adadecay.kernels._native, in the limited API of Python
-// 3.11, so that one build serves every later Python. Tensors come as addresses, sizes
-// and type numbers in plain lists: no torch header, no torch at build time. Whoever
-// calls keeps the tensors alive and has checked that they lie in memory without gaps.
+// The Python module adadecay.kernels._native, in the limited API of Python 3.11, so that
+// one build serves every later Python. Tensors come as addresses, sizes and type numbers
+// in plain lists: no torch header, no torch at build time. The caller keeps the tensors
+// alive, and has checked that they lie in memory without gaps.
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x030B0000
 #endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <cmath>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -19,11 +19,257 @@
 
 namespace {
 
-using adadecay::Isa;
-using adadecay::isa_at;
-using adadecay::kIsas;
+using namespace adadecay;
+using Integers = std::vector<int64_t>;
 
 const Isa* chosen = nullptr;
+constexpr char kPlanName[] = "adadecay.Plan";
+
+// Other Python threads may run while one of these exists.
+struct WithoutGil {
+  PyThreadState* state = PyEval_SaveThread();
+  ~WithoutGil() { PyEval_RestoreThread(state); }
+};
+
+// Each `read` returns false with a Python error set where the object is of no use.
+bool read(PyObject* from, int64_t& to) {
+  to = PyLong_AsLongLong(from);
+  return to != -1 || !PyErr_Occurred();
+}
+
+bool read(PyObject* from, double& to) {
+  to = PyFloat_AsDouble(from);
+  return to != -1.0 || !PyErr_Occurred();
+}
+
+bool read(PyObject* from, bool& to) {
+  const int truth = PyObject_IsTrue(from);
+  to = truth == 1;
+  return truth >= 0;
+}
+
+// Size, type, and the addresses of parameter and buffer.
+bool read(PyObject* from, Tensor& to) {
+  long long size, param, buffer;
+  int type;
+  if (!PyArg_ParseTuple(from, "LiLL", &size, &type, &param, &buffer)) return false;
+  if (type < 0 || type >= kTypes || size < 0) {
+    PyErr_Format(PyExc_ValueError, "a tensor has type %d and size %lld", type, size);
+    return false;
+  }
+  to = {reinterpret_cast<char*>(param), nullptr, reinterpret_cast<char*>(buffer), size,
+        static_cast<Type>(type), false};
+  return true;
+}
+
+template <class T>
+bool read(PyObject* from, std::vector<T>& to) {
+  if (!PyList_Check(from)) {
+    PyErr_SetString(PyExc_TypeError, "the kernel takes only lists");
+    return false;
+  }
+  to.resize(PyList_Size(from));
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (!read(PyList_GetItem(from, i), to[i])) return false;
+  }
+  return true;
+}
+
+bool read(PyObject* from, const Plan*& to) {
+  to = static_cast<const Plan*>(PyCapsule_GetPointer(from, kPlanName));
+  return to != nullptr;
+}
+
+// For the format O& of PyArg_ParseTupleAndKeywords.
+template <class T>
+int into(PyObject* from, void* to) {
+  try {
+    return read(from, *static_cast<T*>(to));
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+    return 0;
+  }
+}
+
+template <class... Targets>
+bool parse(PyObject* args, PyObject* names, const char* format, const char* const* keys,
+           Targets... targets) {
+  return PyArg_ParseTupleAndKeywords(args, names, format, const_cast<char**>(keys),
+                                     targets...);
+}
+
+bool same_length(const char* name, size_t length, size_t wanted) {
+  if (length == wanted) return true;
+  PyErr_Format(PyExc_ValueError, "%s has %zu entries, not %zu", name, length, wanted);
+  return false;
+}
+
+// Whether the layers have each tensor once.
+bool complete(const std::vector<Integers>& members, size_t count) {
+  std::vector<bool> missing(count, true);
+  size_t found = 0;
+  for (const Integers& layer : members) {
+    for (int64_t i : layer) {
+      if (i < 0 || static_cast<size_t>(i) >= count || !missing[i]) return false;
+      missing[i] = false;
+      ++found;
+    }
+  }
+  return found == count;
+}
+
+PyObject* plan(PyObject* args, PyObject* names) {
+  static const char* const keys[] = {"tensors", "members", "momentum", nullptr};
+  std::vector<Tensor> tensors;
+  std::vector<Integers> members;
+  int momentum;
+  if (!parse(args, names, "O&O&p", keys, into<std::vector<Tensor>>, &tensors,
+             into<std::vector<Integers>>, &members, &momentum)) {
+    return nullptr;
+  }
+  if (!complete(members, tensors.size())) {
+    PyErr_SetString(PyExc_ValueError, "members must name each tensor once");
+    return nullptr;
+  }
+  auto made = std::make_unique<Plan>(tensors, members, momentum != 0);
+  PyObject* capsule = PyCapsule_New(made.get(), kPlanName, [](PyObject* dying) {
+    delete static_cast<Plan*>(PyCapsule_GetPointer(dying, kPlanName));
+  });
+  if (capsule != nullptr) made.release();
+  return capsule;
+}
+
+template <class T>
+bool read_option(PyObject* options, const char* name, T& to) {
+  PyObject* value = PyMapping_GetItemString(options, name);
+  const bool ok = value != nullptr && read(value, to);
+  Py_XDECREF(value);
+  return ok;
+}
+
+bool read_options(PyObject* from, Options& to) {
+  Update& update = to.update;
+  return read_option(from, "lr", update.lr) &&
+         read_option(from, "momentum", update.momentum) &&
+         read_option(from, "dampening", update.dampening) &&
+         read_option(from, "weight_decay", update.weight_decay) &&
+         read_option(from, "nesterov", update.nesterov) &&
+         read_option(from, "maximize", update.maximize) &&
+         read_option(from, "decoupled", update.decoupled) &&
+         read_option(from, "alpha", to.alpha) &&
+         read_option(from, "unit_mean", to.unit_mean);
+}
+
+// The tensors of a plan at one step.
+bool bind(const Plan& plan, const Integers& grads, const Integers& first,
+          std::vector<Tensor>& to) {
+  const size_t count = plan.tensors.size();
+  if (!same_length("grads", grads.size(), count)) return false;
+  if (!first.empty() && !same_length("first", first.size(), count)) return false;
+  to = plan.with(grads, first);
+  return true;
+}
+
+PyObject* fits(PyObject* args, PyObject* names) {
+  static const char* const keys[] = {"plan", "grads", nullptr};
+  const Plan* plan;
+  Integers grads;
+  std::vector<Tensor> tensors;
+  if (!parse(args, names, "O&O&", keys, into<const Plan*>, &plan, into<Integers>,
+             &grads) ||
+      !bind(*plan, grads, {}, tensors)) {
+    return nullptr;
+  }
+  return PyBool_FromLong(plan->fits(tensors));
+}
+
+PyObject* step(PyObject* args, PyObject* names) {
+  static const char* const keys[] = {"plan",  "grads",   "options", "threads",
+                                     "first", "moments", nullptr};
+  const Plan* plan;
+  PyObject* mapping;
+  Options options;
+  Integers grads, first;
+  std::vector<double> numbers;
+  std::vector<Tensor> tensors;
+  if (!parse(args, names, "O&O&Oi|O&O&", keys, into<const Plan*>, &plan, into<Integers>,
+             &grads, &mapping, &options.threads, into<Integers>, &first,
+             into<std::vector<double>>, &numbers) ||
+      !bind(*plan, grads, first, tensors) || !read_options(mapping, options)) {
+    return nullptr;
+  }
+  const Moments* known = nullptr;
+  if (!numbers.empty()) {
+    if (!same_length("moments", numbers.size(), 4 * plan->layers.size())) return nullptr;
+    known = reinterpret_cast<const Moments*>(numbers.data());
+  }
+  if (plan->momentum != (options.update.momentum != 0.0)) {
+    PyErr_SetString(PyExc_ValueError,
+                    "the plan must have buffers if there is momentum, else none");
+    return nullptr;
+  }
+  if (!plan->fits(tensors)) Py_RETURN_FALSE;
+  {
+    const WithoutGil released;
+    take_step(*chosen, *plan, tensors, options, known);
+  }
+  Py_RETURN_TRUE;
+}
+
+PyObject* moments(PyObject* args, PyObject* names) {
+  static const char* const keys[] = {"plan", "grads", "threads", nullptr};
+  const Plan* plan;
+  Integers grads;
+  int threads;
+  std::vector<Tensor> tensors;
+  if (!parse(args, names, "O&O&i", keys, into<const Plan*>, &plan, into<Integers>,
+             &grads, &threads) ||
+      !bind(*plan, grads, {}, tensors)) {
+    return nullptr;
+  }
+  std::vector<Moments> found;
+  {
+    const WithoutGil released;
+    found = compute_moments(*chosen, *plan, tensors, threads);
+  }
+  PyObject* rows = PyList_New(0);
+  for (const Moments& m : found) {
+    PyObject* row = Py_BuildValue("(ddd)", m.count, m.mean, m.deviation);
+    if (row == nullptr || PyList_Append(rows, row) != 0) Py_CLEAR(rows);
+    Py_XDECREF(row);
+    if (rows == nullptr) break;
+  }
+  return rows;
+}
+
+PyObject* rates(PyObject* args, PyObject* names) {
+  static const char* const keys[] = {"grad", "size", "type",   "alpha",
+                                     "out",  "mean", "deviation", nullptr};
+  int64_t grad, size, out;
+  int type;
+  double alpha, mean = 0.0, deviation = 0.0;
+  if (!parse(args, names, "LLidL|$dd", keys, &grad, &size, &type, &alpha, &out, &mean,
+             &deviation)) {
+    return nullptr;
+  }
+  if (type < 0 || type >= kTypes || size < 1) {
+    PyErr_SetString(PyExc_ValueError, "no such type, or nothing in the tensor");
+    return nullptr;
+  }
+  const Tensor tensor = {nullptr, reinterpret_cast<const char*>(grad), nullptr, size,
+                         static_cast<Type>(type), false};
+  double mean_rate;
+  {
+    const WithoutGil released;
+    const Theta theta =
+        deviation > 0.0 ? theta_of({1.0, mean, deviation, 1.0}, alpha, tensor.type == Type::f64)
+                        : theta_of_tensor(*chosen, tensor, alpha);
+    mean_rate = chosen->rates[type](tensor.grad, size, theta, Output::theta,
+                                    reinterpret_cast<char*>(out)) /
+                static_cast<double>(size);
+  }
+  return PyFloat_FromDouble(mean_rate);
+}
 
 PyObject* forms(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
@@ -38,9 +284,7 @@ PyObject* forms(PyObject*, PyObject*) {
 
 PyObject* form(PyObject*, PyObject*) { return PyUnicode_FromString(chosen->name); }
 
-PyObject* revision(PyObject*, PyObject*) {
-  return PyLong_FromLong(adadecay::kRevision);
-}
+PyObject* revision(PyObject*, PyObject*) { return PyLong_FromLong(kRevision); }
 
 PyObject* choose(PyObject*, PyObject* argument) {
   const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
@@ -56,268 +300,27 @@ PyObject* choose(PyObject*, PyObject* argument) {
   return nullptr;
 }
 
-// Reading a list of whole numbers; on failure a Python error is set and ok is false.
-struct Numbers {
-  PyObject* list;
-  Py_ssize_t length;
-  bool ok = true;
-  explicit Numbers(PyObject* from) : list(from), length(PyList_Size(from)) {
-    if (length < 0) ok = false;
-  }
-  int64_t operator[](Py_ssize_t i) {
-    PyObject* item = ok ? PyList_GetItem(list, i) : nullptr;
-    const long long value = item != nullptr ? PyLong_AsLongLong(item) : -1;
-    if (item == nullptr || (value == -1 && PyErr_Occurred())) ok = false;
-    return value;
-  }
-};
-
-// steps' arguments, in order: params, grads, buffers, sizes, types, layers, fresh.
-bool read_tensors(PyObject* const* args, std::vector<adadecay::Tensor>& tensors) {
-  Numbers params(args[0]), grads(args[1]), buffers(args[2]), sizes(args[3]),
-      types(args[4]), layers(args[5]), fresh(args[6]);
-  tensors.resize(params.ok ? static_cast<size_t>(params.length) : 0);
-  bool ok = params.ok;
-  for (size_t i = 0; ok && i < tensors.size(); ++i) {
-    const Py_ssize_t k = static_cast<Py_ssize_t>(i);
-    adadecay::Tensor& t = tensors[i];
-    t.param = reinterpret_cast<char*>(params[k]);
-    t.grad = reinterpret_cast<const char*>(grads[k]);
-    // Without momentum there are no buffers, and none are listed.
-    t.buffer = buffers.length == 0 ? nullptr : reinterpret_cast<char*>(buffers[k]);
-    t.size = sizes[k];
-    const int64_t type = types[k];
-    t.layer = static_cast<int>(layers[k]);
-    t.is_first_step = false;
-    ok = params.ok && grads.ok && buffers.ok && sizes.ok && types.ok && layers.ok;
-    if (ok && (type < 0 || type >= adadecay::kTypes || t.size < 0)) {
-      PyErr_Format(PyExc_ValueError, "tensor %zd has type %lld and size %lld", k,
-                   static_cast<long long>(type), static_cast<long long>(t.size));
-      ok = false;
+// A method with named arguments, whose memory errors become Python's.
+template <PyObject* (*kFunction)(PyObject*, PyObject*)>
+PyMethodDef method(const char* name, const char* doc) {
+  PyCFunctionWithKeywords call = [](PyObject*, PyObject* args, PyObject* names) {
+    try {
+      return kFunction(args, names);
+    } catch (const std::bad_alloc&) {
+      return PyErr_NoMemory();
     }
-    t.type = static_cast<adadecay::Type>(type);
-  }
-  for (Py_ssize_t i = 0; ok && i < fresh.length; ++i) {
-    const int64_t k = fresh[i];
-    ok = fresh.ok && k >= 0 && k < static_cast<int64_t>(tensors.size());
-    if (ok) tensors[static_cast<size_t>(k)].is_first_step = true;
-  }
-  if (!ok && !PyErr_Occurred()) {
-    PyErr_SetString(PyExc_ValueError, "the lists do not describe the same tensors");
-  }
-  return ok && fresh.ok;
-}
-
-int threads_for(const std::vector<adadecay::Tensor>& tensors, long available) {
-  return adadecay::useful_threads(tensors, static_cast<int>(available < 1 ? 1 : available));
-}
-
-bool read_doubles(PyObject* const* args, double* to, int count) {
-  for (int k = 0; k < count; ++k) {
-    to[k] = PyFloat_AsDouble(args[k]);
-    if (to[k] == -1.0 && PyErr_Occurred()) return false;
-  }
-  return true;
-}
-
-// A list of doubles that must be `count` long; None gives an empty one.
-bool read_list(PyObject* list, size_t count, std::vector<double>& to) {
-  if (list == Py_None) return true;
-  const Py_ssize_t length = PyList_Size(list);
-  if (length < 0) return false;
-  if (static_cast<size_t>(length) != count) {
-    PyErr_Format(PyExc_ValueError, "%zd numbers are known, not %zu", length, count);
-    return false;
-  }
-  to.resize(count);
-  for (size_t i = 0; i < count; ++i) {
-    PyObject* item = PyList_GetItem(list, static_cast<Py_ssize_t>(i));
-    if (item == nullptr || !read_doubles(&item, &to[i], 1)) return false;
-  }
-  return true;
-}
-
-bool append_all(PyObject* list, const std::vector<double>& numbers) {
-  for (double value : numbers) {
-    PyObject* number = PyFloat_FromDouble(value);
-    const int failed = number == nullptr ? -1 : PyList_Append(list, number);
-    Py_XDECREF(number);
-    if (failed) return false;
-  }
-  return true;
-}
-
-// Bits of the argument `switches`.
-enum { kNesterov = 1, kMaximize = 2, kDecoupled = 4, kUnitMean = 8 };
-
-PyObject* step_with(PyObject* const* args) {
-  std::vector<adadecay::Tensor> tensors;
-  double numbers[5];
-  std::vector<double> known;  // mean, deviation and average of each tensor's layer
-  if (!read_tensors(args, tensors) || !read_doubles(args + 7, numbers, 5) ||
-      !read_list(args[14], 3 * tensors.size(), known)) {
-    return nullptr;
-  }
-  std::vector<adadecay::Known> layers(known.size() / 3);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i] = {{1.0, known[3 * i], known[3 * i + 1]}, known[3 * i + 2]};
-  }
-  const long switches = PyLong_AsLong(args[12]);
-  const long threads = PyLong_AsLong(args[13]);
-  if (PyErr_Occurred()) return nullptr;
-  const adadecay::Update update = {numbers[0],
-                                   numbers[3],
-                                   numbers[1],
-                                   numbers[2],
-                                   (switches & kNesterov) != 0,
-                                   (switches & kMaximize) != 0,
-                                   (switches & kDecoupled) != 0};
-  const adadecay::Options options = {update, numbers[4], (switches & kUnitMean) != 0,
-                                     threads_for(tensors, threads)};
-  if (adadecay::unsupported(tensors, update.momentum != 0.0)) Py_RETURN_FALSE;
-  if (update.momentum == 0.0) {
-    for (adadecay::Tensor& t : tensors) t.buffer = nullptr;
-  }
-  if (args[15] != Py_None) {
-    PyErr_SetString(PyExc_ValueError, "the last argument must be None");
-    return nullptr;
-  }
-  bool enough_memory = true;
-  Py_BEGIN_ALLOW_THREADS;
-  try {
-    adadecay::take_step(*chosen, tensors, options,
-                        args[14] == Py_None ? nullptr : layers.data());
-  } catch (const std::bad_alloc&) {
-    enough_memory = false;  // thrown before any piece of work was handed out
-  }
-  Py_END_ALLOW_THREADS;
-  if (!enough_memory) return PyErr_NoMemory();
-  Py_RETURN_TRUE;
-}
-
-PyObject* step(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 16) {
-    PyErr_Format(PyExc_TypeError, "step takes 16 arguments, not %zd", count);
-    return nullptr;
-  }
-  try {
-    return step_with(args);
-  } catch (const std::bad_alloc&) {
-    return PyErr_NoMemory();
-  }
-}
-
-// (grads, sizes, types, layers, threads) → mean and root of each tensor's layer, flat.
-PyObject* parts_of(PyObject* const* args, PyObject* nothing) {
-  PyObject* const lists[] = {args[0], args[0], nothing, args[1],
-                             args[2], args[3], nothing};
-  std::vector<adadecay::Tensor> tensors;
-  if (!read_tensors(lists, tensors)) return nullptr;
-  const long threads = PyLong_AsLong(args[4]);
-  if (PyErr_Occurred()) return nullptr;
-  std::vector<adadecay::Moments> parts(tensors.size());
-  bool enough_memory = true;
-  Py_BEGIN_ALLOW_THREADS;
-  try {
-    adadecay::compute_moments(*chosen, tensors,
-                              threads_for(tensors, threads),
-                              parts.data());
-  } catch (const std::bad_alloc&) {
-    enough_memory = false;
-  }
-  Py_END_ALLOW_THREADS;
-  if (!enough_memory) return PyErr_NoMemory();
-  std::vector<double> numbers;
-  for (const adadecay::Moments& part : parts) {
-    numbers.push_back(part.mean);
-    numbers.push_back(part.root);
-  }
-  PyObject* out = PyList_New(0);
-  if (out != nullptr && !append_all(out, numbers)) Py_CLEAR(out);
-  return out;
-}
-
-// Calls a function that needs an empty list where it has nothing to give.
-PyObject* with_empty_list(const char* name, Py_ssize_t wanted,
-                          PyObject* (*function)(PyObject* const*, PyObject*),
-                          PyObject* const* args, Py_ssize_t count) {
-  if (count != wanted) {
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, not %zd", name, wanted, count);
-    return nullptr;
-  }
-  PyObject* nothing = PyList_New(0);
-  if (nothing == nullptr) return nullptr;
-  PyObject* out = nullptr;
-  try {
-    out = function(args, nothing);
-  } catch (const std::bad_alloc&) {
-    out = PyErr_NoMemory();
-  }
-  Py_DECREF(nothing);
-  return out;
-}
-
-PyObject* parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  return with_empty_list("parts", 5, parts_of, args, count);
-}
-
-// Theta without statistics: θ = 2 / (1 + exp(-alpha |g|)).
-adadecay::Theta bare_curve(double alpha) {
-  adadecay::Theta theta;
-  theta.form = adadecay::ThetaForm::centred;
-  theta.slope = -alpha * 1.4426950408889634;
-  return theta;
-}
-
-// θ of one tensor on its own: (grad, size, type, alpha, out) or, on request,
-// of the bare curve. For tests.
-PyObject* rates(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 6) {
-    PyErr_Format(PyExc_TypeError, "rates takes 6 arguments, not %zd", count);
-    return nullptr;
-  }
-  const char* grad = static_cast<const char*>(PyLong_AsVoidPtr(args[0]));
-  const int64_t size = PyLong_AsLongLong(args[1]);
-  const long type = PyLong_AsLong(args[2]);
-  const double alpha = PyFloat_AsDouble(args[3]);
-  char* out = static_cast<char*>(PyLong_AsVoidPtr(args[4]));
-  const int bare = PyObject_IsTrue(args[5]);
-  if (PyErr_Occurred()) return nullptr;
-  if (type < 0 || type >= adadecay::kTypes || size < 1) {
-    PyErr_SetString(PyExc_ValueError, "no such type, or nothing in the tensor");
-    return nullptr;
-  }
-  const bool wide = type == static_cast<long>(adadecay::Type::f64);
-  const adadecay::Tensor tensor = {
-      nullptr, grad, nullptr, size, static_cast<adadecay::Type>(type), 0, false};
-  double mean = 1.0;
-  Py_BEGIN_ALLOW_THREADS;
-  const adadecay::Theta theta =
-      bare ? bare_curve(alpha) : adadecay::theta_of_tensor(*chosen, tensor, alpha);
-  if (theta.form != adadecay::ThetaForm::one) {
-    mean = chosen->rates[type](grad, size, theta, adadecay::Output::theta, out) /
-           static_cast<double>(size);
-  } else {
-    for (int64_t i = 0; i < size; ++i) {
-      if (wide) reinterpret_cast<double*>(out)[i] = 1.0;
-      else reinterpret_cast<float*>(out)[i] = 1.0f;
-    }
-  }
-  Py_END_ALLOW_THREADS;
-  return PyFloat_FromDouble(mean);
-}
-
-PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function));
+  };
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
+          METH_VARARGS | METH_KEYWORDS, doc};
 }
 
 PyMethodDef* methods() {
   static PyMethodDef table[] = {
-      {"step", fast(step), METH_FASTCALL,
-       "One step in place; False, with nothing done, where tensors overlap."},
-      {"parts", fast(parts), METH_FASTCALL,
-       "What each tensor's layer sums up to, to be merged with other parts of it."},
-      {"rates", fast(rates), METH_FASTCALL, "θ of one tensor, and its mean."},
+      method<plan>("plan", "What stays the same from step to step."),
+      method<fits>("fits", "Whether no memory that a step writes has another name."),
+      method<step>("step", "One step in place; False, with nothing done, if not fits."),
+      method<moments>("moments", "Count, mean and deviation of |g| of each layer."),
+      method<rates>("rates", "θ of one tensor, by its own moments or others; its mean."),
       {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},
       {"form", form, METH_NOARGS, "The form in use."},
       {"revision", revision, METH_NOARGS, "Raised whenever the kernel's bits change."},

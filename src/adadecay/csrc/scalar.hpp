@@ -34,22 +34,8 @@ inline float to_float(Float16 x) {
   return float_of(sign | bits_of(small));
 }
 
-inline float to_float(float x) { return x; }
-
-inline void round_to(float x, float* to) { *to = x; }
-
-inline void round_to(float x, BFloat16* to) {
-  const uint32_t bits = bits_of(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) {
-    to->bits = static_cast<uint16_t>(bits >> 16 | 0x40u);
-    return;
-  }
-  to->bits = static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-
-inline void round_to(float x, Float16* to) {
-  const uint32_t bits = bits_of(x);
-  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+inline Float16 to_float16(float x) {
+  const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u;
   const uint32_t size = bits & 0x7fffffffu;
   uint32_t rest;
   if (size > 0x7f800000u) {
@@ -62,7 +48,7 @@ inline void round_to(float x, Float16* to) {
   } else {
     rest = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
   }
-  to->bits = static_cast<uint16_t>(sign | rest);
+  return {static_cast<uint16_t>(sign | rest)};
 }
 
 inline double to_double(float x) { return x; }

@@ -27,7 +27,7 @@ double magnitude_at(const Tensor& t, int64_t i) {
 
 bool has_f64(const Members& members) {
   return std::any_of(members.tensors, members.tensors + members.count,
-                     [](const Tensor* t) { return t->type == Type::f64; });
+                     [](const Tensor& t) { return t.type == Type::f64; });
 }
 
 // 2^-e for x = m * 2^e, kept within 2^±limit.
@@ -48,8 +48,8 @@ void sample(const Members& members, double* samples) {
   int64_t before = 0;  // elements of the tensors before tensor i
   for (int k = 0; k < kSamples; ++k) {
     const int64_t at = members.size * k / kSamples;
-    while (at - before >= members.tensors[i]->size) before += members.tensors[i++]->size;
-    const double x = magnitude_at(*members.tensors[i], at - before);
+    while (at - before >= members.tensors[i].size) before += members.tensors[i++].size;
+    const double x = magnitude_at(members.tensors[i], at - before);
     int place = k;
     for (; place > 0 && samples[place - 1] > x; --place) {
       samples[place] = samples[place - 1];
@@ -127,7 +127,7 @@ SumPlan exact_plan(const Members& members) {
   const double shift = samples[kSamples / 2];
   if (!has_f64(members)) return {{shift, 1.0}, true};  // no square leaves double's range
   for (int k = 0; k < members.count; ++k) {
-    const Tensor& t = *members.tensors[k];
+    const Tensor& t = members.tensors[k];
     for (int64_t i = 0; i < t.size; ++i) {
       largest = std::fmax(largest, std::fabs(magnitude_at(t, i) - shift));
     }
@@ -138,7 +138,8 @@ SumPlan exact_plan(const Members& members) {
 Moments moments_of(Shift shift, Sums sums, int64_t count) {
   const double n = static_cast<double>(count), offset = sums.first / n;
   const double root = std::sqrt(std::fmax(sums.second - sums.first * offset, 0.0));
-  return {n, shift.shift + offset / shift.scale, root / shift.scale};
+  const double mean = shift.shift + offset / shift.scale;
+  return {n, mean, root / shift.scale / std::sqrt(n), 1.0};
 }
 
 Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64) {
@@ -153,13 +154,13 @@ Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64) {
   return f32_theta(high / shift.scale, low / shift.scale, sigma / shift.scale, alpha);
 }
 
-Theta theta_of(const Moments& moments, double average, double alpha, bool f64) {
-  const double sigma = moments.root / std::sqrt(moments.count);
+Theta theta_of(const Moments& moments, double alpha, bool f64) {
+  const double sigma = moments.deviation;
   if (decays_as_sgd(sigma, alpha)) return Theta{};
   const double scale = f64 ? reciprocal_scale(sigma, 1000) : 1.0;
   Theta theta = f64 ? f64_theta(moments.mean * scale, 0.0, sigma * scale, alpha, scale)
                     : f32_theta(moments.mean, 0.0, sigma, alpha);
-  theta.numerator = 2.0 / average;
+  theta.numerator = 2.0 / moments.mean_rate;
   return theta;
 }
 

@@ -16,7 +16,7 @@ struct SumPlan {
 
 // The tensors of one layer.
 struct Members {
-  const Tensor* const* tensors;
+  const Tensor* tensors;
   int count;
   int64_t size;  // elements of all of them
 };
@@ -28,11 +28,10 @@ SumPlan choose_plan(const Members& members);
 bool finite(Sums sums, int64_t count, const SumPlan& plan);
 SumPlan exact_plan(const Members& members);
 
-// Mean and sum of squared deviations, from the sums.
 Moments moments_of(Shift shift, Sums sums, int64_t count);
 
-// `f64`: for the float64 tensors of the layer. θ is divided by `average`.
+// `f64`: for the float64 tensors of the layer.
 Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64);
-Theta theta_of(const Moments& moments, double average, double alpha, bool f64);
+Theta theta_of(const Moments& moments, double alpha, bool f64);
 
 }  // namespace adadecay

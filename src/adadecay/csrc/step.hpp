@@ -1,5 +1,5 @@
-// One AdaDecay step over a list of tensors. In: where each tensor lies in memory, the
-// options, the loops of an instruction set; out: parameters and momentum buffers,
+// One AdaDecay step over the tensors of a group. In: where each tensor lies in memory,
+// the options, the loops of an instruction set; out: parameters and momentum buffers,
 // changed in place.
 #pragma once
 
@@ -13,48 +13,69 @@ namespace adadecay {
 struct Tensor {
   char* param;
   const char* grad;
-  char* buffer;  // null: no momentum
+  char* buffer;
   int64_t size;  // in elements, without gaps
   Type type;
-  int layer;           // tensors with the same number share their statistics
   bool is_first_step;  // the buffer holds nothing yet
 };
 
-// Of the |g| of a layer, or of a part of it: how many, their mean, and the square root
-// of the sum of squared deviations from it.
+// Of the |g| of a layer, or of a part of it; a layer without elements has zeros. The
+// mean of θ is by what unit_mean divides.
 struct Moments {
-  double count, mean, root;
-};
-
-// Moments that were computed elsewhere, and the mean of θ (1: leave θ as it is).
-struct Known {
-  Moments moments;
-  double average;
+  double count, mean, deviation, mean_rate;
 };
 
 struct Options {
   Update update;
   double alpha;
   bool unit_mean;
-  int threads;  // at least one
+  int threads;  // available ones
 };
 
-// Whether the kernel must not take these tensors: memory that is written overlaps
-// another tensor, a tensor has no memory, or one starts inside an element.
-bool unsupported(const std::vector<Tensor>& tensors, bool momentum);
+// Neighbouring tensors of a plan, and the pieces that they are cut into.
+struct Layer {
+  int first, last;
+  int64_t size;  // in elements
+  int first_piece, pieces;
+};
 
-// How many of the available threads are worth waking for these tensors, at least one.
-int useful_threads(const std::vector<Tensor>& tensors, int available);
+// What stays the same from step to step: made once, and not changed afterwards.
+struct Plan {
+  // `members` lists the tensors of each layer. Parameters and buffers may be missing:
+  // the first for statistics, the second without momentum.
+  Plan(const std::vector<Tensor>& given,
+       const std::vector<std::vector<int64_t>>& members, bool momentum);
 
-// Takes the step. `known`, if not null, holds one entry per tensor, and no statistics
-// are computed. The result does not depend on the number of threads.
-void take_step(const Isa& isa, const std::vector<Tensor>& tensors,
-               const Options& options, const Known* known);
+  // Returns the tensors, layer by layer, with the gradients at these addresses. `first`
+  // says whether each is in its first step; an empty list, that none is.
+  std::vector<Tensor> with(const std::vector<int64_t>& grads,
+                           const std::vector<int64_t>& first) const;
 
-// Computes one Moments per tensor, the same for all tensors of a layer, and changes
-// nothing. A layer without elements has {0, 0, 0}.
-void compute_moments(const Isa& isa, const std::vector<Tensor>& tensors, int threads,
-                     Moments* moments);
+  // Whether a step may be taken: every tensor has memory that starts at a whole
+  // element, and memory that is written belongs to no other tensor.
+  bool fits(const std::vector<Tensor>& tensors) const;
+
+  struct Span {
+    uintptr_t begin, end;
+  };
+  bool momentum;
+  std::vector<Tensor> tensors;   // layer by layer
+  std::vector<int64_t> indices;  // where each stands among those given
+  std::vector<Layer> layers;
+  std::vector<Span> written;  // in order
+  int64_t size = 0;
+  int pieces = 0;
+  int64_t widest = sizeof(float);  // bytes of the widest θ
+};
+
+// Takes the step. `known`, if not null, holds the moments of each layer, and no
+// statistics are computed. The result does not depend on the number of threads.
+void take_step(const Isa& isa, const Plan& plan, const std::vector<Tensor>& tensors,
+               const Options& options, const Moments* known);
+
+// Computes the moments of each layer, and changes nothing.
+std::vector<Moments> compute_moments(const Isa& isa, const Plan& plan,
+                                     const std::vector<Tensor>& tensors, int threads);
 
 // Theta of one tensor that is a layer of its own.
 Theta theta_of_tensor(const Isa& isa, const Tensor& tensor, double alpha);

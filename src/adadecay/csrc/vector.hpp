@@ -1,10 +1,9 @@
 // Vectors of 32 floats and of 16 doubles, in as many registers as the instruction set
 // needs: several independent registers per operation hide its latency, and equal widths
-// give equal bits on AVX2 and AVX-512. An isa_*.cpp file includes this file inside an
-// unnamed namespace, after it has enabled its instructions and defined kRegister (in
-// bytes), F32, F64, multiply_add, hold, to_f64, load_half and store_half. Nothing of the
-// standard library is used: a library template compiled here for AVX-512 could be the
-// copy that the linker keeps for every caller.
+// give equal bits on AVX2 and AVX-512. Included inside an unnamed namespace, once per
+// instruction set, after kRegister (in bytes), F32, F64, multiply_add, load_float16 and
+// store_float16. Nothing of the standard library is used: a library template compiled
+// here for AVX-512 could be the copy that the linker keeps for every caller.
 
 #define INLINE __attribute__((always_inline)) inline
 // Returns the vector whose part k is the expression.
@@ -14,6 +13,7 @@
   return r;
 
 constexpr int kParts = 128 / kRegister;
+constexpr bool kHolds = kRegister == 32;
 
 template <class S, int kLanes>
 struct Lanes {
@@ -27,14 +27,17 @@ constexpr int kF32 = kRegister / 4, kF64 = kRegister / 8;  // lanes of a registe
 INLINE F32 load_part(const float* from, F32*) {
   return *reinterpret_cast<const Lanes<float, kF32>::unaligned*>(from);
 }
-INLINE F32 load_part(const BFloat16* from, F32*) { return load_half(from); }
-INLINE F32 load_part(const Float16* from, F32*) { return load_half(from); }
+INLINE F32 load_part(const BFloat16* from, F32*) {
+  const auto bits = *reinterpret_cast<const Lanes<uint16_t, kF32>::unaligned*>(from);
+  return F32(__builtin_convertvector(bits, Lanes<uint32_t, kF32>::type) << 16);
+}
+INLINE F32 load_part(const Float16* from, F32*) { return load_float16(from); }
 INLINE F64 load_part(const double* from, F64*) {
   return *reinterpret_cast<const Lanes<double, kF64>::unaligned*>(from);
 }
 INLINE F64 load_part(const float* from, F64*) {
   const auto x = *reinterpret_cast<const Lanes<float, kF64>::unaligned*>(from);
-  return to_f64(x);
+  return __builtin_convertvector(x, F64);
 }
 template <class Half>
 INLINE F64 load_part(const Half* from, F64*) {
@@ -49,7 +52,7 @@ INLINE void store_part(float* to, F32 x) {
 INLINE void store_part(double* to, F64 x) {
   *reinterpret_cast<Lanes<double, kF64>::unaligned*>(to) = x;
 }
-INLINE void store_part(Float16* to, F32 x) { store_half(to, x); }
+INLINE void store_part(Float16* to, F32 x) { store_float16(to, x); }
 INLINE void store_part(BFloat16* to, F32 x) {
   using Bits = Lanes<uint32_t, kF32>::type;
   const Bits bits = Bits(x), high = bits >> 16;
@@ -74,9 +77,10 @@ struct Vector {
   }
   // The same in every part, in one register for all of them: without this the compiler
   // reads a constant from memory again for each part, and loads are what the loop of a
-  // step has most of.
+  // step has most of. (AVX-512 has registers for all of them.)
   friend INLINE Vector held(const Vector& x) {
-    const Part part = hold(x.v[0]);
+    Part part = x.v[0];
+    if constexpr (kHolds && sizeof(S) == 4) asm volatile("" : "+x"(part));
     PARTS(part)
   }
   template <class T>
@@ -148,7 +152,7 @@ INLINE void add(Total& total, Folded<Floats> x) {
   Lanes<float, kF64>::type part[kParts];
   __builtin_memcpy(part, x.v, sizeof part);
   for (int k = 0; k < kParts / 2; ++k) {
-    total.v[k] += to_f64(part[k] + part[k + kParts / 2]);
+    total.v[k] += __builtin_convertvector(part[k] + part[k + kParts / 2], F64);
   }
 }
 INLINE double sum(const Total& total) {

@@ -8,13 +8,13 @@ this CPU can run. The environment variable ``ADADECAY_KERNEL`` names another, or
 
 import importlib
 import os
-from types import ModuleType
+from typing import Any
 
 VARIABLE = "ADADECAY_KERNEL"
 INSTRUCTION_SETS = ("avx512", "avx2", "plain")
 
 
-def _load() -> tuple[ModuleType | None, str | None]:
+def _load() -> tuple[Any, str | None]:
     """Return the module, or None and the reason in one sentence."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "none":

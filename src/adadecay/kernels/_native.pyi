@@ -1,34 +1,36 @@
-"""The compiled module; ``module.cpp`` explains each function."""
+"""The compiled module; ``step.hpp`` explains what each function does."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NewType
+
+Plan = NewType("Plan", object)
+
+def plan(
+    tensors: list[tuple[int, int, int, int]],
+    members: Sequence[Sequence[int]],
+    momentum: bool,
+) -> Plan: ...
+def fits(plan: Plan, grads: list[int]) -> bool: ...
 def step(
-    params: list[int],
+    plan: Plan,
     grads: list[int],
-    buffers: list[int],
-    sizes: list[int],
-    types: list[int],
-    layers: list[int],
-    fresh: list[int],
-    lr: float,
-    momentum: float,
-    dampening: float,
-    weight_decay: float,
-    alpha: float,
-    switches: int,
+    options: Mapping[str, Any],
     threads: int,
-    known: list[float] | None,
-    means: None,
-    /,
+    first: list[bool] = ...,
+    moments: list[float] = ...,
 ) -> bool: ...
-def parts(
-    grads: list[int],
-    sizes: list[int],
-    types: list[int],
-    layers: list[int],
-    threads: int,
-    /,
-) -> list[float]: ...
+def moments(
+    plan: Plan, grads: list[int], threads: int
+) -> list[tuple[float, float, float]]: ...
 def rates(
-    grad: int, size: int, type: int, alpha: float, out: int, bare: bool, /
+    grad: int,
+    size: int,
+    type: int,
+    alpha: float,
+    out: int,
+    *,
+    mean: float = ...,
+    deviation: float = ...,
 ) -> float: ...
 def forms() -> list[str]: ...
 def form() -> str: ...

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -41,14 +40,19 @@ double get(const char* at, Type type, int64_t i) {
   }
 }
 
+BFloat16 to_bfloat16(float x) {  // rounds to nearest even
+  const uint32_t bits = bits_of(x);
+  return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+}
+
 void put(char* at, Type type, int64_t i, double x) {
   switch (type) {
     case Type::f32: reinterpret_cast<float*>(at)[i] = static_cast<float>(x); return;
     case Type::f64: reinterpret_cast<double*>(at)[i] = x; return;
     case Type::bf16:
-      round_to(static_cast<float>(x), reinterpret_cast<BFloat16*>(at) + i);
+      reinterpret_cast<BFloat16*>(at)[i] = to_bfloat16(static_cast<float>(x));
       return;
-    default: round_to(static_cast<float>(x), reinterpret_cast<Float16*>(at) + i);
+    default: reinterpret_cast<Float16*>(at)[i] = to_float16(static_cast<float>(x));
   }
 }
 
@@ -78,6 +82,8 @@ double draw(int kind, std::normal_distribution<double>& normal) {
 
 struct Problem {
   std::vector<Tensor> tensors;
+  std::vector<std::vector<int64_t>> members;
+  std::vector<int64_t> grads, first;
   std::vector<Block> blocks;
   std::vector<std::vector<double>> w, g, b;  // what was put there
   Options options;
@@ -113,9 +119,12 @@ Problem draw_problem() {
     Block* mine = &p.blocks[p.blocks.size() - 3];
     const bool momentum = p.options.update.momentum != 0.0;
     Tensor t = {mine[0].start, mine[1].start, momentum ? mine[2].start : nullptr,
-                size,          type,          pooled ? static_cast<int>(k % 2)
-                                                     : static_cast<int>(k),
-                momentum && coin()};
+                size,          type,          momentum && coin()};
+    const size_t layer = pooled ? k % 2 : k;
+    if (p.members.size() <= layer) p.members.emplace_back();
+    p.members[layer].push_back(k);
+    p.grads.push_back(reinterpret_cast<int64_t>(mine[1].start));
+    p.first.push_back(t.is_first_step);
     std::vector<double> values[3];
     for (int64_t i = 0; i < size; ++i) {
       put(t.param, type, i, normal(rng));
@@ -136,32 +145,24 @@ Problem draw_problem() {
 
 // θ of every element, from the values as they were stored.
 std::vector<std::vector<Real>> expected_rates(const Problem& p) {
-  std::vector<std::vector<Real>> thetas;
-  std::map<int, std::vector<Real>> layers;
-  for (size_t k = 0; k < p.tensors.size(); ++k) {
-    for (double g : p.g[k]) layers[p.tensors[k].layer].push_back(std::fabs(g));
-  }
-  std::map<int, std::pair<Real, Real>> moments;
-  std::map<int, Real> means;
-  const auto theta_of = [&](int layer, double g) -> Real {
-    const auto [mean, sigma] = moments[layer];
-    if (!(sigma > 0)) return 1;
-    return 2 / (1 + std::exp(-p.options.alpha * (std::fabs((Real)g) - mean) / sigma));
-  };
-  for (auto& [layer, values] : layers) {
+  std::vector<std::vector<Real>> thetas(p.tensors.size());
+  for (const auto& layer : p.members) {
+    std::vector<Real> values;
+    for (int64_t k : layer) {
+      for (double g : p.g[k]) values.push_back(std::fabs(g));
+    }
     Real mean = 0, square = 0, total = 0;
     for (Real v : values) mean += (v - values[0]) / values.size();
     for (Real v : values) square += std::pow(v - values[0] - mean, 2) / values.size();
-    moments[layer] = {mean + values[0], std::sqrt(square)};
-    for (Real v : values) total += theta_of(layer, v);
-    means[layer] = total / values.size();
-  }
-  for (size_t k = 0; k < p.tensors.size(); ++k) {
-    thetas.emplace_back();
-    const int layer = p.tensors[k].layer;
-    for (double g : p.g[k]) {
-      const Real theta = theta_of(layer, g);
-      thetas.back().push_back(p.options.unit_mean ? theta / means[layer] : theta);
+    const Real sigma = std::sqrt(square);
+    const auto theta_of = [&](Real v) -> Real {
+      if (!(sigma > 0)) return 1;
+      return 2 / (1 + std::exp(-p.options.alpha * (v - values[0] - mean) / sigma));
+    };
+    for (Real v : values) total += theta_of(v);
+    const Real divisor = p.options.unit_mean ? total / values.size() : 1;
+    for (int64_t k : layer) {
+      for (double g : p.g[k]) thetas[k].push_back(theta_of(std::fabs(g)) / divisor);
     }
   }
   return thetas;
@@ -203,15 +204,6 @@ bool check(const Problem& p) {
   return true;
 }
 
-// What the tensors' layers sum up to, as another rank would hand it back.
-std::vector<Known> known_layers(const Isa& isa, const Problem& p) {
-  std::vector<Moments> moments(p.tensors.size());
-  compute_moments(isa, p.tensors, p.options.threads, moments.data());
-  std::vector<Known> known;
-  for (const Moments& m : moments) known.push_back({m, 1.0});
-  return known;
-}
-
 const Isa* isa_named(const std::string& name) {
   for (int k = 0; k < kIsas; ++k) {
     if (isa_at(k) != nullptr && name == isa_at(k)->name) return isa_at(k);
@@ -229,13 +221,17 @@ int main(int count, char** words) {
   rng.seed(std::strtoull(words[3], nullptr, 10));
   for (long round = 0; round < rounds; ++round) {
     Problem p = draw_problem();
-    if (unsupported(p.tensors, p.options.update.momentum != 0.0)) {
-      std::printf("round %ld was called unsupported\n", round);
+    const Plan plan(p.tensors, p.members, p.options.update.momentum != 0.0);
+    const std::vector<Tensor> tensors = plan.with(p.grads, p.first);
+    if (!plan.fits(tensors)) {
+      std::printf("round %ld does not fit\n", round);
       return 1;
     }
-    std::vector<Known> known;
-    if (!p.options.unit_mean && coin()) known = known_layers(*isa, p);
-    take_step(*isa, p.tensors, p.options, known.empty() ? nullptr : known.data());
+    std::vector<Moments> known;  // as another rank would hand them back
+    if (!p.options.unit_mean && coin()) {
+      known = compute_moments(*isa, plan, tensors, p.options.threads);
+    }
+    take_step(*isa, plan, tensors, p.options, known.empty() ? nullptr : known.data());
     if (!check(p)) {
       std::printf("in round %ld\n", round);
       return 1;

@@ -1,0 +1,58 @@
+// AVX2 with FMA and F16C, and AVX-512F with nothing beyond F: later extensions (BF16,
+// FP16, AMX) are advertised by some virtual machines that then kill the process that
+// uses them. An instruction set is enabled for the code between two pragmas only, so
+// that nothing else in the module can use it.
+#include "isa.hpp"
+#include "scalar.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#ifndef __clang__
+// GCC 12 warns about its own _mm512_undefined_* (GCC bug 105593), hundreds of times.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+#endif
+namespace adadecay {
+namespace {
+namespace avx2 {
+constexpr int kRegister = 32;
+#define INTRINSIC(name) _mm256_##name
+#include "x86.hpp"
+#undef INTRINSIC
+}  // namespace avx2
+}  // namespace
+const Isa avx2_loops = avx2::isa_of_loops("avx2");
+}  // namespace adadecay
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma,f16c"))), \
+                             apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx2,fma,f16c")
+#endif
+namespace adadecay {
+namespace {
+namespace avx512 {
+constexpr int kRegister = 64;
+#define INTRINSIC(name) _mm512_##name
+#include "x86.hpp"
+}  // namespace avx512
+}  // namespace
+const Isa avx512_loops = avx512::isa_of_loops("avx512");
+}  // namespace adadecay
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
