@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import (
     Optimizer,
@@ -289,6 +290,7 @@ class AdaDecay(Optimizer):
         own = {"layer_of": self.layer_of, "_warned": self._warned}
         return {**super().__getstate__(), **own}
 
+    @_disable_dynamo  # as torch does with what copies and loads
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:

@@ -115,13 +115,6 @@ def inputs(device, dtype=None):
 
 
 def error_inputs(device, dtype):
-    # torch warns of a parameter given twice in one group; here it is refused, because
-    # it would decay twice (see test_errors.py).
-    general = [
-        case
-        for case in get_error_inputs_for_all_optims(device, dtype)
-        if case.error_type is not UserWarning
-    ]
     own = [
         ErrorOptimizerInput(
             OptimizerInput(params=None, kwargs=kwargs, desc=desc),
@@ -131,7 +124,7 @@ def error_inputs(device, dtype):
         )
         for desc, (kwargs, error_type, regex) in WRONG_VALUES.items()
     ]
-    return general + own
+    return get_error_inputs_for_all_optims(device, dtype) + own
 
 
 ADADECAY = OptimizerInfo(
