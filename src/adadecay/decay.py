@@ -8,18 +8,18 @@ In: a parameter group whose parameters have gradients. Out: its gradients with �
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
 from adadecay import native
-from adadecay.native import NO_STATE
-from adadecay.theta import Members, batches, rates
+from adadecay.layers import Group, Layers
+from adadecay.theta import batches, rates
 
-Group = dict[str, Any]
 Scalar = float | Tensor
+SGD_OPTIONS = ("momentum", "dampening", "nesterov", "maximize")
 # From θ and the weights of one layer to the θ to use instead.
 ChangeRates = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 
@@ -29,82 +29,80 @@ class GroupTensors(NamedTuple):
 
     Args:
         group: the parameter group.
+        members: for each layer, the indices of its tensors in the lists below.
+        alpha: steepness α.
+        unit_mean: whether θ is divided by its mean over the layer.
+        decays: whether the group decays at all; a λ that is a tensor is not read.
         positions: where in the group each parameter stands.
         params: the parameters.
         grads: their gradients, never written.
         buffers: their momentum buffers, None before the first step.
-        members: for each layer, the indices of its tensors in these lists.
-        alpha: steepness α.
-        unit_mean: whether θ is divided by its mean over the layer.
     """
 
     group: Group
+    members: list[list[int]]
+    alpha: float
+    unit_mean: bool
+    decays: bool
     positions: list[int]
     params: list[Tensor]
     grads: list[Tensor]
     buffers: list[Tensor | None]
-    members: list[list[int]]
-    alpha: float
-    unit_mean: bool
 
     def name(self, index: int) -> str:
         """Return what an error calls a parameter."""
-        return parameter_name(self.group, self.positions[index])
+        names, position = self.group.get("param_names"), self.positions[index]
+        return repr(names[position]) if names else f"number {position} of its group"
 
     def select(self, layers: Sequence[int]) -> "GroupTensors":
         """Return the same for some of the layers."""
         kept = [i for layer in layers for i in self.members[layer]]
         place = {i: new for new, i in enumerate(kept)}
-        return self._replace(
-            positions=[self.positions[i] for i in kept],
-            params=[self.params[i] for i in kept],
-            grads=[self.grads[i] for i in kept],
-            buffers=[self.buffers[i] for i in kept],
-            members=[[place[i] for i in self.members[layer]] for layer in layers],
-        )
-
-
-def parameter_name(group: Group, position: int) -> str:
-    """Return what an error calls a parameter of a group."""
-    names = group.get("param_names")
-    return repr(names[position]) if names else f"number {position} of its group"
+        members = [[place[i] for i in self.members[layer]] for layer in layers]
+        lists: Any = ([each[i] for i in kept] for each in self[5:])
+        return GroupTensors(self.group, members, *self[2:5], *lists)
 
 
 def collect(
-    group: Group,
-    members: Members,
+    groups: list[Group],
+    layers: Layers,
     state: Mapping[Tensor, Any],
-    *,
-    alpha: float,
-    unit_mean: bool,
-) -> GroupTensors:
-    """List what a step works on, and refuse sparse gradients by name."""
-    found = GroupTensors(group, [], [], [], [], [], alpha, unit_mean)
-    indices: dict[int, int] = {}
-    for position, param in enumerate(group["params"]):
-        grad = param.grad
-        if grad is None:
-            continue
-        if grad.layout is not torch.strided:
-            raise RuntimeError(
-                "adaptive weight decay does not support sparse gradients, and that of "
-                f"parameter {parameter_name(group, position)} has the layout "
-                f"{grad.layout}: make it dense (nn.Embedding(..., sparse=False))"
-            )
-        indices[position] = len(found.params)
-        found.positions.append(position)
-        found.params.append(param)
-        found.grads.append(grad)
-        found.buffers.append(state.get(param, NO_STATE).get("momentum_buffer"))
-    present = ([indices[i] for i in layer if i in indices] for layer in members)
-    found.members.extend(layer for layer in present if layer)
-    return found
+    settings: Mapping[str, Any] | None = None,
+) -> list[GroupTensors]:
+    """List what a step works on, and refuse sparse gradients by name.
 
-
-def decays(group: Group) -> bool:
-    """Whether a group decays at all; a tensor is not read, and counts as yes."""
-    weight_decay = group["weight_decay"]
-    return isinstance(weight_decay, Tensor) or weight_decay != 0
+    Args:
+        groups: parameter groups.
+        layers: which of their parameters form layers.
+        state: the optimizer's, for momentum buffers.
+        settings: ``alpha`` and ``unit_mean``, where the groups have none of their own.
+    """
+    collected = []
+    for group, members in zip(groups, layers.of(groups), strict=True):
+        own, decay = settings or group, group["weight_decay"]
+        decays = isinstance(decay, Tensor) or decay != 0
+        alpha, unit_mean = own["alpha"], own["unit_mean"]
+        found = GroupTensors(group, [], alpha, unit_mean, decays, [], [], [], [])
+        indices: dict[int, int] = {}
+        for position, param in enumerate(group["params"]):
+            grad = param.grad
+            if grad is None:
+                continue
+            indices[position] = len(found.params)
+            found.positions.append(position)
+            found.params.append(param)
+            found.grads.append(grad)
+            found.buffers.append(state.get(param, {}).get("momentum_buffer"))
+            if grad.layout is not torch.strided and (decays or settings is None):
+                raise RuntimeError(
+                    "adaptive weight decay does not support sparse gradients, and that "
+                    f"of parameter {found.name(-1)} has the layout {grad.layout}: make "
+                    "it dense (nn.Embedding(..., sparse=False))"
+                )
+        present = ([indices[i] for i in layer if i in indices] for layer in members)
+        found.members.extend(layer for layer in present if layer)
+        collected.append(found)
+    return collected
 
 
 def host_scalar(value: Scalar) -> Scalar:
@@ -127,42 +125,31 @@ def group_rates(
     *,
     change: ChangeRates | None = None,
     kernel: bool = True,
-    foreach: bool = True,
 ) -> Iterator[tuple[list[int], list[Tensor]]]:
-    """Yield θ of a group, batch by batch.
+    """Yield θ of a group, batch by batch: indices, and θ of the tensors there.
 
     Args:
         tensors: the group's tensors; of DTensors, what lies here.
         moments: the moments of each layer, where these tensors are only parts of it.
         change: what changes the θ of a layer, given with the layer's weights.
         kernel: let the native kernel compute θ where it can.
-        foreach: use torch's operations on lists.
-
-    Yields:
-        Indices, and θ of the tensors there, which may be overwritten.
     """
+    alpha, unit_mean = tensors.alpha, tensors.unit_mean
     for batch in batches(tensors.grads, tensors.members):
         grads = [tensors.grads[i] for i in batch.indices]
-        members, alpha, unit_mean = batch.members, tensors.alpha, tensors.unit_mean
+        rows = None if moments is None else moments[batch.layers]
         thetas = None
-        if kernel and moments is None:
-            thetas = native.rates(grads, members, alpha, unit_mean)
+        if kernel and rows is None:
+            thetas = native.rates(grads, batch.members, alpha, unit_mean)
         if thetas is None:
-            rows = None if moments is None else moments[batch.layers]
             thetas = rates(
-                grads,
-                members,
-                alpha,
-                unit_mean=unit_mean,
-                moments=rows,
-                foreach=foreach,
+                grads, batch.members, alpha, unit_mean=unit_mean, moments=rows
             )
-        if change is not None:
-            for layer in members:
-                weights = [tensors.params[batch.indices[i]] for i in layer]
-                changed = change([thetas[i] for i in layer], weights)
-                for i, theta in zip(layer, changed, strict=True):
-                    thetas[i] = theta
+        for layer in batch.members if change else ():
+            weights = [tensors.params[batch.indices[i]] for i in layer]
+            changed = cast(Any, change)([thetas[i] for i in layer], weights)
+            for i, theta in zip(layer, changed, strict=True):
+                thetas[i] = theta
         yield batch.indices, thetas
 
 
@@ -170,15 +157,15 @@ def decayed(
     params: list[Tensor], grads: list[Tensor], thetas: list[Tensor], coefficient: Scalar
 ) -> list[Tensor]:
     """Return g + coefficient·θw for each tensor; θ is overwritten."""
-    if torch.is_grad_enabled():  # autograd keeps w, and w is about to change in place
+    with_grad = torch.is_grad_enabled()
+    if with_grad:  # autograd keeps w, and w is about to change in place
         params = [w.clone() for w in params]
-    if not torch.is_grad_enabled() and all(
-        t.dtype == w.dtype for t, w in zip(thetas, params, strict=True)
-    ):
+    pairs = list(zip(params, thetas, strict=True))
+    if not with_grad and all(w.dtype == theta.dtype for w, theta in pairs):
         torch._foreach_mul_(thetas, params)
         terms = thetas
     else:  # in half precision the product is rounded once, at the end
-        terms = [(w * t).to(w.dtype) for w, t in zip(params, thetas, strict=True)]
+        terms = [(w * theta).to(w.dtype) for w, theta in pairs]
     if isinstance(coefficient, Tensor):
         scaled = torch._foreach_mul(terms, coefficient)
         return list(torch._foreach_add(grads, scaled))
@@ -209,60 +196,44 @@ def step(
     kernel: bool,
     foreach: bool,
 ) -> None:
-    """Take one step with torch's operations; the arguments are those of group_rates."""
+    """Take one step with torch's operations, ``foreach`` or tensor by tensor."""
     group = tensors.group
-    lr, weight_decay = host_scalar(group["lr"]), host_scalar(group["weight_decay"])
-    if not decays(group):
-        _sgd(tensors, range(len(tensors.params)), tensors.grads, lr, foreach)
-        return
-    for indices, thetas in group_rates(
-        tensors, moments, change=change, kernel=kernel, foreach=foreach
-    ):
+    lr, weight_decay = group["lr"], group["weight_decay"]
+    if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
+        lr, weight_decay = host_scalar(lr), host_scalar(weight_decay)
+    found: Any = [(range(len(tensors.params)), None)]
+    if tensors.decays:
+        found = group_rates(tensors, moments, change=change, kernel=kernel)
+    for indices, thetas in found:
         params = [tensors.params[i] for i in indices]
-        directions = [tensors.grads[i] for i in indices]
-        if group["decoupled"]:
-            shrink_(params, thetas, lr * weight_decay)
-        else:  # torch turns the sign of all of it to maximize
+        grads = [tensors.grads[i] for i in indices]
+        buffers = [tensors.buffers[i] for i in indices]
+        if thetas is not None and not group["decoupled"]:
+            # torch turns the sign of all of it to maximize
             coefficient = -weight_decay if group["maximize"] else weight_decay
-            directions = decayed(params, directions, thetas, coefficient)
-        thetas.clear()  # the generator still holds the list
-        _sgd(tensors, indices, directions, lr, foreach)
+            grads = decayed(params, grads, thetas, coefficient)
+        else:
+            if thetas is not None:
+                shrink_(params, thetas, lr * weight_decay)
+            if foreach and group["nesterov"]:  # torch would write into p.grad
+                grads = [grad.clone() for grad in grads]
+        if thetas is not None:
+            thetas.clear()  # the generator still holds the list
+        take = (
+            _sgd_on_device if isinstance(lr, Tensor) and not lr.requires_grad else sgd
+        )
+        options = {name: group[name] for name in SGD_OPTIONS}
+        options |= {"weight_decay": 0, "foreach": foreach, "fused": False}
+        take(params, grads, buffers, lr=lr, **options)
+        for i, buffer in zip(indices, buffers, strict=True):
+            tensors.buffers[i] = buffer
 
 
-def _sgd(
-    tensors: GroupTensors,
-    indices: Sequence[int],
-    directions: list[Tensor],
-    lr: Scalar,
-    foreach: bool,
+def _sgd_on_device(
+    params: list[Tensor], grads: Any, buffers: Any, *, lr: Tensor, **options: Any
 ) -> None:
-    """Take torch's own step on directions that have their decay already."""
-    group = tensors.group
-    params = [tensors.params[i] for i in indices]
-    buffers = [tensors.buffers[i] for i in indices]
-    if foreach and group["nesterov"] and not group["maximize"]:
-        # torch writes into what it is given there, and p.grad is not to be written.
-        given = (tensors.grads[i] for i in indices)
-        if any(d is g for d, g in zip(directions, given, strict=True)):
-            directions = [d.clone() for d in directions]
-    # torch would read a tensor on a device: there the move is scaled afterwards.
-    on_device = isinstance(lr, Tensor) and not lr.requires_grad
-    moved = [torch.zeros_like(p) for p in params] if on_device else params
-    sgd(
-        moved,
-        directions,
-        buffers,
-        foreach=foreach,
-        fused=False,
-        weight_decay=0,
-        momentum=group["momentum"],
-        lr=-1.0 if on_device else lr,  # type: ignore[arg-type]
-        dampening=group["dampening"],
-        nesterov=group["nesterov"],
-        maximize=group["maximize"],
-    )
-    if on_device:
-        torch._foreach_mul_(moved, -lr)
-        torch._foreach_add_(params, moved)
-    for i, buffer in zip(indices, buffers, strict=True):
-        tensors.buffers[i] = buffer
+    """Take torch's step without reading the learning rate: the move is scaled by it."""
+    moved = [torch.zeros_like(param) for param in params]
+    sgd(moved, grads, buffers, lr=-1.0, **options)
+    torch._foreach_mul_(moved, -lr)
+    torch._foreach_add_(params, moved)

@@ -2,15 +2,15 @@
 
 ``measure`` describes the θ of every tensor in a few numbers; ``Monitor`` does so every
 so many steps and hands them to writers (``JsonLines``, ``TensorBoard``, or any function
-of two arguments). Mean and deviation of |g| are of the whole layer; θ is then looked at
-in a random sample, because that is enough and torch's quantile stops at 16 M elements.
+of two arguments). θ is computed for all weights, as a step does it, and described by a
+sample of each tensor.
 """
 
 import itertools
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,10 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay import decay, native, sharding, theta
-from adadecay.decay import Group, GroupTensors
+from adadecay import decay, sharding
+from adadecay.decay import GroupTensors
 from adadecay.optimizer import AdaDecay
-from adadecay.wrap import DecaySettings
 
 __all__ = [
     "QUANTILES",
@@ -59,11 +58,7 @@ class LayerRates:
 
 
 def measure(
-    optimizer: Optimizer,
-    *,
-    model: nn.Module | None = None,
-    samples: int = 1024,
-    generator: torch.Generator | None = None,
+    optimizer: Optimizer, *, model: nn.Module | None = None, samples: int = 1024
 ) -> list[LayerRates]:
     """Describe the θ that the present gradients give.
 
@@ -71,10 +66,8 @@ def measure(
         optimizer: an AdaDecay or a wrapped optimizer, after ``backward`` and before
             ``zero_grad``.
         model: gives tensors their names, where the optimizer has none.
-        samples: how many elements of each tensor are looked at; smaller ones are
-            looked at whole.
-        generator: for the choice; if None the places are always the same, and looking
-            changes no random number of the training.
+        samples: how many elements of each tensor are looked at, always the same ones;
+            smaller tensors are looked at whole.
 
     Returns:
         One entry for each tensor that decays and has a gradient. Of a DTensor the part
@@ -87,122 +80,39 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    return _measure(optimizer, names_in(model), samples, generator)
+    return _measure(optimizer, names_in(model), samples)
 
 
 @torch.no_grad()
 def _measure(
-    optimizer: Optimizer,
-    names: dict[Tensor, str],
-    samples: int,
-    generator: torch.Generator | None = None,
+    optimizer: Optimizer, names: dict[Tensor, str], samples: int
 ) -> list[LayerRates]:
-    groups = group_tensors(optimizer)
-    merged = sharding.merged_moments([tensors for _, tensors in groups])
-    found = []
-    for (number, tensors), moments in zip(groups, merged, strict=True):
-        labels = tensor_names(number, tensors, names)
-        here = tensors if moments is None else sharding.local_tensors(tensors)
-        rows: dict[int, LayerRates] = {}
-        for indices, sampled in _sampled_rates(here, moments, samples, generator):
-            for i, (rates, weights) in zip(indices, sampled, strict=True):
-                decay_rate = float(here.group["weight_decay"])
-                size = here.grads[i].numel()
-                rows[i] = _describe(labels[i], size, rates, weights, decay_rate)
-        found += [rows[i] for i in range(len(labels))]
-    return found
+    groups = collected(optimizer)
+    labels, rows = labels_of(groups, names), {}
+    for tensors, indices, thetas in sharding.all_rates(groups):
+        whole = [tensors.params[i] for i in indices]
+        params = [sharding.to_local(param) for param in whole]
+        sampled = [_sample(x, samples) for x in (*thetas, *params)]
+        host = torch.cat(sampled).cpu().double()  # one transfer
+        parts = torch.split(host, [len(part) for part in sampled])
+        decay_rate = float(tensors.group["weight_decay"])
+        for n, (key, param) in enumerate(zip(whole, params, strict=True)):
+            values, weights = parts[n].numpy(), parts[len(whole) + n].numpy()
+            found = _describe(values, weights, decay_rate)
+            rows[key] = LayerRates(labels[key], param.numel(), *found)
+    return [rows[param] for param in labels]
 
 
-def _sampled_rates(
-    tensors: GroupTensors,
-    moments: Tensor | None,
-    samples: int,
-    generator: torch.Generator | None,
-) -> Iterator[tuple[list[int], list[tuple[Tensor, Tensor]]]]:
-    """Yield indices, and θ and |w| in a sample of each tensor there, on the host."""
-    for batch in theta.batches(tensors.grads, tensors.members):
-        grads = [tensors.grads[i] for i in batch.indices]
-        rows = None if moments is None else moments[batch.layers]
-        if rows is None:
-            rows = native.moments(grads, batch.members)
-        if rows is None:
-            rows = theta.moments(grads, batch.members)
-        wide = theta.accumulation_dtype(grads[0].device)
-        choices = [_choice(grad.numel(), samples, generator) for grad in grads]
-        picked = [
-            _pick(grad, choice).abs().to(wide)
-            for grad, choice in zip(grads, choices, strict=True)
-        ]
-        weights = [
-            _pick(tensors.params[i], choice).abs().to(wide)
-            for i, choice in zip(batch.indices, choices, strict=True)
-        ]
-        rates = theta.rates(picked, batch.members, tensors.alpha, moments=rows)
-        if tensors.unit_mean and moments is None:
-            sizes = [grad.numel() for grad in grads]
-            _divide_by_mean(rates, batch.members, sizes)
-        elif tensors.unit_mean:
-            for layer, mean in zip(batch.members, rows[:, 3].unbind(), strict=True):
-                torch._foreach_div_([rates[i] for i in layer], mean)
-        rates = [r.nan_to_num(nan=1.0) for r in rates]  # a NaN in the gradient
-        host = torch.cat([*rates, *weights]).cpu().double()
-        parts = torch.split(host, [len(part) for part in (*rates, *weights)])
-        yield (
-            batch.indices,
-            list(zip(parts[: len(rates)], parts[len(rates) :], strict=True)),
-        )
-
-
-def _divide_by_mean(
-    rates: list[Tensor], members: theta.Members, sizes: list[int]
-) -> None:
-    """Divide by the mean θ of each layer, estimated from its samples."""
-    for layer in members:
-        total = sum(sizes[i] for i in layer)
-        means = [rates[i].mean() * (sizes[i] / total) for i in layer if sizes[i]]
-        if means:
-            torch._foreach_div_([rates[i] for i in layer], torch.stack(means).sum())
-
-
-def _describe(
-    name: str, size: int, rates: Tensor, weights: Tensor, weight_decay: float
-) -> LayerRates:
-    if not len(rates):
-        hole = float("nan")
-        return LayerRates(name, 0, hole, (hole,) * len(QUANTILES), hole)
-    values, power = rates.numpy(), np.square(weights.numpy())
-    mean, total = float(values.mean()), float(power.sum())
-    shrink = float(values @ power) / total if total > 0 else mean
-    levels = np.linspace(0, 1, len(values))
-    quantiles = tuple(np.interp(QUANTILES, levels, np.sort(values)).tolist())
-    return LayerRates(name, size, mean, quantiles, weight_decay * shrink)
-
-
-def group_tensors(optimizer: Any) -> list[tuple[int, GroupTensors]]:
-    """Return the tensors of each group that decays, with the number of the group."""
-    settings = _settings(optimizer)
-    return [
-        (number, (settings or _settings_of_group(optimizer, group)).collect(group))
-        for number, group in enumerate(optimizer.param_groups)
-        if decay.decays(group)
-    ]
-
-
-def _settings(optimizer: Any) -> DecaySettings | None:
-    """Return how a wrapped optimizer decays, or None for an AdaDecay."""
-    settings: DecaySettings | None = getattr(optimizer, "_decay_settings", None)
+def collected(optimizer: Any) -> list[GroupTensors]:
+    """Return the tensors of the groups that decay, of any optimizer that has θ."""
+    settings = getattr(optimizer, "_decay_settings", None)
     if settings is None and not isinstance(optimizer, AdaDecay):
         raise TypeError(
             f"{type(optimizer).__name__} has no adaptive decay to look at: give an "
             "AdaDecay, or an optimizer that adaptive_decay has changed"
         )
-    return settings
-
-
-def _settings_of_group(optimizer: AdaDecay, group: Group) -> DecaySettings:
-    return DecaySettings(
-        group["alpha"], group["decoupled"], group["unit_mean"], optimizer.layer_of
-    )
+    groups, own = optimizer.param_groups, settings and vars(settings)
+    return decay.collect(groups, optimizer._layers, {}, own)
 
 
 def names_in(model: nn.Module | None) -> dict[Tensor, str]:
@@ -210,42 +120,45 @@ def names_in(model: nn.Module | None) -> dict[Tensor, str]:
     return {} if model is None else {p: n for n, p in model.named_parameters()}
 
 
-def tensor_names(
-    number: int, tensors: GroupTensors, names: dict[Tensor, str]
-) -> list[str]:
-    """Return what the tensors of a group are called."""
-    own = tensors.group.get("param_names")
-    return [
-        own[position] if own else names.get(param, f"group{number}.{position}")
+def labels_of(
+    groups: list[GroupTensors], names: dict[Tensor, str]
+) -> dict[Tensor, str]:
+    """Return what the tensors that decay are called."""
+    return {
+        param: own[position] if own else names.get(param, f"group{number}.{position}")
+        for number, tensors in enumerate(groups)
+        for own in [tensors.group.get("param_names")]
         for param, position in zip(tensors.params, tensors.positions, strict=True)
-    ]
+        if tensors.decays
+    }
 
 
-def _choice(
-    size: int, samples: int, generator: torch.Generator | None
-) -> Tensor | None:
-    """Draw the elements to look at, or None for all of few.
+def _describe(
+    rates: Any, weights: Any, weight_decay: float
+) -> tuple[float, tuple[float, ...], float]:
+    """Return mean, quantiles and effective decay of a sample of θ and |w|."""
+    if not len(rates):
+        return math.nan, (math.nan,) * len(QUANTILES), math.nan
+    rates, power = np.nan_to_num(rates, nan=1.0), np.square(weights)  # a NaN gradient
+    mean, total = float(rates.mean()), float(power.sum())
+    shrink = float(rates @ power) / total if total > 0 else mean
+    levels = np.linspace(0, 1, len(rates))
+    quantiles = tuple(np.interp(QUANTILES, levels, np.sort(rates)).tolist())
+    return mean, quantiles, weight_decay * shrink
 
-    Without a generator they are always the same.
-    """
-    if size <= samples:
-        return None
-    if generator is None:
-        return _fixed_choice(size, samples)
-    device = generator.device  # not torch's default one, which may be another
-    return torch.randint(size, (samples,), generator=generator, device=device).cpu()
+
+def _sample(tensor: Tensor, samples: int) -> Tensor:
+    """Return some elements of a tensor, or all of few, as real numbers."""
+    flat = tensor.detach().reshape(-1)
+    if len(flat) > samples:
+        flat = flat.take(_places(len(flat), samples).to(flat.device))
+    return flat.abs()
 
 
 @lru_cache(maxsize=256)
-def _fixed_choice(size: int, samples: int) -> Tensor:
+def _places(size: int, samples: int) -> Tensor:
     seeded = torch.Generator().manual_seed(size)
     return torch.randint(size, (samples,), generator=seeded, device="cpu")
-
-
-def _pick(tensor: Tensor, choice: Tensor | None) -> Tensor:
-    if choice is None:
-        return tensor.detach().reshape(-1)
-    return tensor.detach().take(choice.to(tensor.device))
 
 
 Writer = Callable[[int, Sequence[LayerRates]], None]
@@ -291,7 +204,7 @@ class Monitor:
             raise ValueError(
                 f"every={every} and samples={samples} must both be at least 1"
             )
-        _settings(optimizer)
+        collected(optimizer)
         self.writers, self.every, self.model = list(writers), every, model
         self.samples, self.step = samples, start_step
         self._names: dict[Tensor, str] = {}
@@ -326,21 +239,14 @@ class JsonLines:
 
     def __call__(self, step: int, layers: Sequence[LayerRates]) -> None:
         """Write one measurement."""
-        lines = [
-            json.dumps({"step": step, **_plain(asdict(layer))}, allow_nan=False)
-            for layer in layers
-        ]
+        entries = [{"step": step, **asdict(layer)} for layer in layers]
+        for entry, layer in zip(entries, layers, strict=True):
+            if not layer.size:  # JSON has no NaN
+                nothing = [None] * len(QUANTILES)
+                entry |= {"mean": None, "quantiles": nothing, "effective_decay": None}
+        lines = [json.dumps(entry, allow_nan=False) + "\n" for entry in entries]
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
-
-
-def _plain(value: Any) -> Any:
-    """Put null where a layer has nothing to measure: JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+            file.write("".join(lines))
 
 
 class TensorBoard:

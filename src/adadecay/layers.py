@@ -1,16 +1,21 @@
 """What a layer is, and which parameters decay.
 
-``layer_members`` says which tensors of a parameter group form a layer: by default each
-is one of its own. ``param_groups`` splits a model into parameters that decay and those
-that usually do not: biases and norms.
+``Layers`` says which tensors of a parameter group form a layer: by default each is one
+of its own. It refuses groups whose layers a wrapper hides in flat tensors.
+``param_groups`` splits a model into parameters that decay and those that usually do
+not: biases and norms.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 LayerOf = Callable[[str], str]
+Group = dict[str, Any]
+MAX_PADDING = 4096  # elements that flattening adds at most
 
 
 def by_module(name: str) -> str:
@@ -29,36 +34,93 @@ def by_module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def layer_members(
-    count: int, names: Sequence[str] | None, layer_of: LayerOf | None
-) -> list[list[int]]:
-    """Return the positions of each layer's parameters in a group.
+class _Seen(NamedTuple):
+    """A parameter group as it was at the last look."""
+
+    params: list[Tensor]
+    names: tuple[str, ...]  # which only layer_of needs
+    length: int
+    size: int  # in elements, 0 for a single tensor
+    members: list[list[int]]
+
+
+class Layers:
+    """The layers of parameter groups, which may be edited between steps.
 
     Args:
-        count: how many parameters the group has.
-        names: their names, or None where the optimizer was given none.
-        layer_of: from parameter name to layer name, or None.
-
-    Returns:
-        A list for each layer, layers in order of appearance.
+        layer_of: from parameter name to layer name; None makes each parameter a layer.
     """
-    if layer_of is None:
-        return [[position] for position in range(count)]
-    if names is None:
-        raise ValueError(
-            f"layer_of={layer_of!r} needs named parameters, and these have no names: "
-            "give the optimizer model.named_parameters() instead of model.parameters()"
-        )
-    members: dict[str, list[int]] = {}
-    for position, name in enumerate(names):
-        layer = layer_of(name)
-        if not isinstance(layer, str):
-            raise TypeError(
-                f"layer_of must return a layer's name as a string, but for parameter "
-                f"{name!r} it returned {layer!r}"
+
+    def __init__(self, layer_of: LayerOf | None) -> None:
+        self.layer_of = layer_of
+        self._seen: list[_Seen] = []
+
+    def of(self, groups: list[Group]) -> list[list[list[int]]]:
+        """Return, for each group, the positions of each layer's parameters.
+
+        Raises:
+            ValueError: one flat tensor has taken the place of several parameters, so
+                that nothing says where a layer ends.
+        """
+        seen = []
+        for number, group in enumerate(groups):
+            params = group["params"]
+            names = tuple(group.get("param_names", ())) if self.layer_of else ()
+            known = next((each for each in self._seen if each.params is params), None)
+            if known is None or (known.names, known.length) != (names, len(params)):
+                if known is None:
+                    self._refuse_flattened(number, groups)
+                sizes = [param.numel() for param in params if not is_lazy(param)]
+                size = sum(sizes) if len(sizes) > 1 else 0
+                known = _Seen(params, names, len(params), size, self._members(group))
+            seen.append(known)
+        self._seen = seen
+        return [each.members for each in seen]
+
+    def _members(self, group: Group) -> list[list[int]]:
+        """Return the layers of a group, in order of appearance."""
+        if self.layer_of is None:
+            return [[position] for position in range(len(group["params"]))]
+        if "param_names" not in group:
+            raise ValueError(
+                f"layer_of={self.layer_of!r} needs named parameters, and these have no "
+                "names: give the optimizer model.named_parameters() instead of "
+                "model.parameters()"
             )
-        members.setdefault(layer, []).append(position)
-    return list(members.values())
+        members: dict[str, list[int]] = {}
+        for position, name in enumerate(group["param_names"]):
+            layer = self.layer_of(name)
+            if not isinstance(layer, str):
+                raise TypeError(
+                    "layer_of must return a layer's name as a string, but for "
+                    f"parameter {name!r} it returned {layer!r}"
+                )
+            members.setdefault(layer, []).append(position)
+        return list(members.values())
+
+    def _refuse_flattened(self, number: int, groups: list[Group]) -> None:
+        params = groups[number]["params"]
+        for position, param in enumerate(params):
+            if getattr(param, "_fsdp_flattened", False):
+                raise ValueError(
+                    f"parameter {position} of group {number} was flattened by FSDP1 "
+                    "(FullyShardedDataParallel), which hides the layers whose "
+                    "statistics the decay needs: use FSDP2, "
+                    "torch.distributed.fsdp.fully_shard"
+                )
+        if len(params) > 1 or is_lazy(params[0]) or params[0].ndim != 1:
+            return
+        ranks = dist.is_available() and dist.is_initialized()
+        size = params[0].numel() * (dist.get_world_size() if ranks else 1)
+        for each in self._seen:
+            vanished = not any(each.params is group["params"] for group in groups)
+            if each.size and vanished and 0 <= size - each.size <= MAX_PADDING:
+                raise ValueError(
+                    f"the parameters of group {number} were replaced by one flat "
+                    f"tensor of {params[0].numel()} elements: DeepSpeed's ZeRO and "
+                    "others flatten parameters so, which hides the layers whose "
+                    "statistics the decay needs; use FSDP2 or DDP"
+                )
 
 
 NORMS = (
@@ -88,30 +150,24 @@ def param_groups(
         One or two groups of named parameters, empty ones left out.
 
     Example:
-        >>> from torch import nn
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))
         >>> groups = param_groups(model, weight_decay=0.1)
         >>> [[name for name, _ in group["params"]] for group in groups]
         [['0.weight'], ['0.bias', '1.weight', '1.bias']]
     """
-    decaying: dict[int, tuple[str, nn.Parameter]] = {}
-    excluded: dict[int, tuple[str, nn.Parameter]] = {}
+    found: dict[bool, dict[int, tuple[str, nn.Parameter]]] = {True: {}, False: {}}
     for path, module in model.named_modules():
-        kind = type(module)
-        is_norm = issubclass(kind, NORMS) or kind.__name__.endswith("Norm")
-        is_excluded = is_norm or issubclass(kind, exclude)
+        is_norm = isinstance(module, NORMS) or type(module).__name__.endswith("Norm")
         for name, param in module.named_parameters(recurse=False):
-            if not param.requires_grad:
-                continue
-            entry = (f"{path}.{name}" if path else name, param)
             # Recurrent layers have bias_ih_l0 and its like, attention bias_k.
             is_bias = name.endswith("bias") or name.startswith("bias")
-            chosen = excluded if is_excluded or is_bias else decaying
-            chosen.setdefault(id(param), entry)
-    for shared in decaying.keys() & excluded.keys():
-        del excluded[shared]
+            decays = not (is_norm or is_bias or isinstance(module, exclude))
+            if param.requires_grad:
+                full = f"{path}.{name}" if path else name
+                found[decays].setdefault(id(param), (full, param))
+    rest = [entry for key, entry in found[False].items() if key not in found[True]]
     groups = (
-        {"params": list(decaying.values()), "weight_decay": weight_decay},
-        {"params": list(excluded.values()), "weight_decay": 0.0},
+        {"params": list(found[True].values()), "weight_decay": weight_decay},
+        {"params": rest, "weight_decay": 0.0},
     )
     return [group for group in groups if group["params"]]

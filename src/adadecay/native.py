@@ -14,10 +14,11 @@ from torch.autograd.graph import increment_version
 
 from adadecay.kernels import instruction_set, kernel, unavailable_reason
 from adadecay.settings import shrinks_past_zero
-from adadecay.theta import Members, rate_dtype
+from adadecay.theta import RATE_DTYPES, Members
 
 if TYPE_CHECKING:
-    from adadecay.decay import Group, GroupTensors
+    from adadecay.decay import GroupTensors
+    from adadecay.layers import Group
 
 __all__ = [
     "Launch",
@@ -221,7 +222,9 @@ def rates(
     """Return θ as :func:`adadecay.theta.rates` does, or None where it cannot."""
     if len(members) != len(grads) or not _reads(grads):
         return None
-    thetas = [torch.empty_like(g, dtype=rate_dtype(g)) for g in grads]
+    types = [RATE_DTYPES.get(grad.dtype, torch.float32) for grad in grads]
+    pairs = zip(grads, types, strict=True)
+    thetas = [torch.empty_like(grad, dtype=dtype) for grad, dtype in pairs]
     for grad, theta in zip(grads, thetas, strict=True):
         if grad.numel():
             mean = kernel.rates(

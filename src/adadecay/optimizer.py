@@ -22,8 +22,8 @@ from torch.optim.optimizer import (
 )
 
 from adadecay import decay, native, sharding
-from adadecay.decay import ChangeRates, Group, GroupTensors
-from adadecay.layers import LayerOf, layer_members
+from adadecay.decay import ChangeRates, GroupTensors
+from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
 from adadecay.settings import (
     check_settings,
@@ -107,26 +107,26 @@ class AdaDecay(Optimizer):
             "unit_mean": unit_mean,
         }
         check_settings(defaults)
-        if fused and native.kernel is None:
-            raise RuntimeError(
-                f"fused=True needs the kernel: {native.unavailable_reason}"
-            )
         super().__init__(params, defaults)
-        # After torch's own: torch.compile follows it only so.
-        self.layer_of = layer_of
-        self._warned = False
-        self._reset()
-        for group in self.param_groups:
-            self._check_group(group)
-        if not any(map(decay.decays, self.param_groups)):
-            warn_no_decay()
+        # After torch's own constructor: torch.compile follows it only so.
+        self._set_up(layer_of)
 
-    def _reset(self) -> None:
-        """Forget what is derived from the parameter groups."""
-        self._members: list[tuple[Any, list[list[int]]]] = []
-        self._guard = sharding.FlattenedParamsGuard()
-        self._guard.check(self.param_groups)
+    def _set_up(self, layer_of: LayerOf | None) -> None:
+        if self.defaults["fused"] and native.kernel is None:
+            reason = native.unavailable_reason
+            raise RuntimeError(f"fused=True needs the kernel: {reason}")
+        self.layer_of, self._layers = layer_of, Layers(layer_of)
         self._launches = native.LaunchCache()
+        self._warned = False
+        self._check_groups()
+        warn_no_decay(self.param_groups)
+
+    def _check_groups(self) -> None:
+        self._layers.of(self.param_groups)
+        for group in self.param_groups:
+            if not self._warned and shrinks_past_zero(group):
+                self._warned = True
+                warn_shrinks_past_zero(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
@@ -134,36 +134,11 @@ class AdaDecay(Optimizer):
         super().add_param_group(param_group)
         try:
             check_settings(self.param_groups[-1])
-            if "layer_of" in self.__dict__:
-                self._check_group(self.param_groups[-1])
+            if "_layers" in self.__dict__:  # torch's constructor comes here, too
+                self._check_groups()
         except BaseException:  # whatever a layer_of of the user's may raise
             del self.param_groups[before:]
             raise
-
-    def _check_group(self, group: Group) -> None:
-        self._members_of(group)
-        self._guard.check(self.param_groups)
-        self._warn_once(group)
-
-    def _warn_once(self, group: Group) -> None:
-        if not self._warned and shrinks_past_zero(group):
-            self._warned = True
-            warn_shrinks_past_zero(group)
-
-    def _members_of(self, group: Group) -> list[list[int]]:
-        names = group.get("param_names")
-        return layer_members(len(group["params"]), names, self.layer_of)
-
-    def _current_members(self) -> list[list[list[int]]]:
-        """Return the layers of every group; groups may be edited, as SGD's may."""
-        keys = [
-            (len(group["params"]), self.layer_of and tuple(group["param_names"]))
-            for group in self.param_groups
-        ]
-        if [key for key, _ in self._members] != keys:
-            found = map(self._members_of, self.param_groups)
-            self._members = list(zip(keys, found, strict=True))
-        return [members for _, members in self._members]
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -185,47 +160,34 @@ class AdaDecay(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        done = self._launches.step(self.param_groups, self.state)
+        launches, done = self._launches, 0
+        if launches:
+            done = launches.step(self.param_groups, self.state)
         if done == len(self.param_groups):
             return loss
-        self._guard.check(self.param_groups)
-        tensors = [
-            decay.collect(
-                group,
-                members,
-                self.state,
-                alpha=group["alpha"],
-                unit_mean=group["unit_mean"],
-            )
-            for group, members in zip(
-                self.param_groups, self._current_members(), strict=True
-            )
-        ]
-        steps = self._plan(tensors)
-        for number in range(done, len(steps)):
-            self._take(number, tensors[number], steps[number])
-        return loss
-
-    def _plan(self, groups: list[GroupTensors]) -> list[list["_Step"]]:
-        """Choose the engines of every group, and refuse what none can take."""
-        change = self._change_rates if self._changes_rates() else None
+        groups = decay.collect(self.param_groups, self._layers, self.state)
+        changes = type(self)._change_rates is not AdaDecay._change_rates
+        change = self._change_rates if changes else None
         moments: list[Tensor | None] = [None] * len(groups)
-        if any(type(grad) not in PLAIN_TYPES for g in groups for grad in g.grads):
-            self._check_sharded(groups)
-            moments = sharding.merged_moments(
-                [g if decay.decays(g.group) else None for g in groups]
-            )
-        return [
+        if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
+            self._check_sharded(groups, change)
+            moments = sharding.merged_moments(groups)
+        steps = [
             choose_engines(tensors, rows, change) if tensors.params else []
             for tensors, rows in zip(groups, moments, strict=True)
         ]
+        for number in range(done, len(steps)):
+            self._take(number, groups[number], steps[number])
+        return loss
 
-    def _check_sharded(self, groups: list[GroupTensors]) -> None:
+    def _check_sharded(
+        self, groups: list[GroupTensors], change: ChangeRates | None
+    ) -> None:
         """Refuse settings that layers on several devices do not allow."""
         sharded = [g for g in groups if any(map(sharding.is_sharded, g.grads))]
         if any(g.group["differentiable"] for g in sharded):
             raise ValueError("differentiable=True does not support DTensors")
-        if sharded and self._changes_rates() and self.needs_whole_layers:
+        if sharded and change is not None and self.needs_whole_layers:
             raise RuntimeError(
                 f"{type(self).__name__} changes θ layer by layer, which DTensors do "
                 "not allow: a layer's θ lies on several devices"
@@ -234,19 +196,30 @@ class AdaDecay(Optimizer):
     def _take(self, number: int, tensors: GroupTensors, steps: list["_Step"]) -> None:
         """Take a group's step, and keep its new momentum buffers."""
         group = tensors.group
-        self._warn_once(group)
+        if not self._warned and shrinks_past_zero(group):
+            self._warned = True
+            warn_shrinks_past_zero(group)
         launch = None
         for each in steps:
-            buffers, positions = each.tensors.buffers, each.tensors.positions
-            first = [i for i, buffer in enumerate(buffers) if buffer is None]
-            launch = each.take()
+            here, moments = each.tensors, each.moments
+            first = [i for i, buffer in enumerate(here.buffers) if buffer is None]
+            launch = native.step(here, moments) if each.engine == "kernel" else None
+            if launch is None:  # the kernel leaves memory that overlaps to torch
+                decay.step(
+                    here,
+                    moments,
+                    change=each.change,
+                    kernel=each.kernel_rates,
+                    foreach=each.engine != "loop",
+                )
             for i in first:
-                param, buffer = group["params"][positions[i]], buffers[i]
+                param, buffer = group["params"][here.positions[i]], here.buffers[i]
                 if buffer is not None:
-                    state = self.state[param]
-                    state["momentum_buffer"] = sharding.from_local(buffer, param)
-        if any(map(sharding.is_sharded, tensors.params)):
-            increment_version(tensors.params)  # only their local parts were told
+                    if type(param) not in PLAIN_TYPES:
+                        buffer = sharding.from_local(buffer, param)
+                    self.state[param]["momentum_buffer"] = buffer
+        if not PLAIN_TYPES.issuperset(map(type, tensors.params)):
+            increment_version(tensors.params)  # of DTensors only the parts were told
         self._launches.pop(number, None)
         whole = len(tensors.params) == len(group["params"])
         if launch is not None and steps[0].tensors is tensors and whole:
@@ -254,9 +227,6 @@ class AdaDecay(Optimizer):
 
     needs_whole_layers = True
     """Whether a subclass that changes θ needs all of a layer's θ at once."""
-
-    def _changes_rates(self) -> bool:
-        return type(self)._change_rates is not AdaDecay._change_rates
 
     def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
         """Change the θ of one layer: the seam for subclasses.
@@ -296,7 +266,8 @@ class AdaDecay(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        self._reset()
+        self._launches, self._layers = native.LaunchCache(), Layers(self.layer_of)
+        self._layers.of(self.param_groups)
 
 
 class _Step(NamedTuple):
@@ -308,21 +279,10 @@ class _Step(NamedTuple):
     change: ChangeRates | None
     kernel_rates: bool = False  # whether the kernel may compute θ
 
-    def take(self) -> native.Launch | None:
-        """Take the step, and return the kernel's launch if it was the kernel's."""
-        if self.engine == "kernel":
-            launch = native.step(self.tensors, self.moments)
-            if launch is not None:
-                return launch
-        # The kernel leaves memory that overlaps to torch's operations, one by one.
-        decay.step(
-            self.tensors,
-            self.moments,
-            change=self.change,
-            kernel=self.kernel_rates,
-            foreach=self.engine != "loop",
-        )
-        return None
+    def select(self, layers: list[int]) -> "_Step":
+        """Return the same for some of the layers."""
+        rows = None if self.moments is None else self.moments[layers]
+        return self._replace(tensors=self.tensors.select(layers), moments=rows)
 
 
 def choose_engines(
@@ -336,43 +296,34 @@ def choose_engines(
         change: what changes θ, if anything does.
 
     Returns:
-        One step for all layers, or two where the kernel takes only some of them.
+        One step for all layers, or several where no engine takes all of them.
     """
     group = tensors.group
-    tied = len({*map(id, tensors.params)}) < len(tensors.params)
-    if tied and not group["foreach"] and len(tensors.members) > 1:
-        layers = range(len(tensors.members))  # tied weights: one after the other
-        each = [
-            (tensors.select([n]), None if moments is None else moments[[n]])
-            for n in layers
-        ]
-        return [step for t, m in each for step in choose_engines(t, m, change)]
-    sharded = any(map(sharding.is_sharded, tensors.grads))
-    here = sharding.local_tensors(tensors) if sharded else tensors
-    reasons = _kernel_reasons(here, change)
-    if group["fused"] and not torch.compiler.is_compiling():
+    fused, foreach = group["fused"], group["foreach"]
+    here, sharded = tensors, False
+    if not PLAIN_TYPES.issuperset(map(type, tensors.grads)):
+        here = sharding.local_tensors(tensors)
+        sharded = any(map(sharding.is_sharded, tensors.grads))
+    automatic = foreach is None and not group["differentiable"]
+    if automatic:
+        plain = PLAIN_TYPES.issuperset(map(type, here.params))
+        foreach = plain and (sharded or fused is not False)
+    kernel = fused or (automatic and fused is None)
+    reasons = _kernel_reasons(here, change) if kernel else {}
+    if fused and not torch.compiler.is_compiling():
         _check_fused(tensors, here, reasons)
-    if group["foreach"] or group["foreach"] is False or group["differentiable"]:
-        engine = "foreach" if group["foreach"] else "loop"
-        return [_Step(engine, here, moments, change)]
-    plain = all(type(param) in PLAIN_TYPES for param in here.params)
-    other = "foreach" if plain and (sharded or group["fused"] is not False) else "loop"
-    rest = _Step(other, here, moments, change, group["fused"] is not False)
-    if group["fused"] is False or len(reasons) == len(here.params):
-        return [rest]
-    if not reasons:
-        return [_Step("kernel", here, moments, change)]
-    left = [n for n, layer in enumerate(here.members) if reasons.keys() & {*layer}]
-    taken = [n for n in range(len(here.members)) if n not in left]
+    rest = _Step("foreach" if foreach else "loop", here, moments, change, bool(kernel))
+    taken = [bool(kernel) and not reasons.keys() & {*m} for m in here.members]
+    parts = [[*range(len(taken))]]
+    if len({*map(id, tensors.params)}) < len(tensors.params) and not group["foreach"]:
+        parts = [[layer] for layer in parts[0]]  # tied weights: one after the other
+    elif len({*taken}) == 1:
+        return [rest._replace(engine="kernel") if taken[0] else rest]
     return [
-        _Step(
-            engine,
-            here.select(layers),
-            None if moments is None else moments[layers],
-            change,
-        )
-        for engine, layers in (("kernel", taken), (other, left))
-        if layers
+        (rest._replace(engine="kernel") if by_kernel else rest).select(layers)
+        for part in parts
+        for by_kernel in (True, False)
+        if (layers := [layer for layer in part if taken[layer] is by_kernel])
     ]
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from adadecay import sharding
-from adadecay.diagnostics import group_tensors, names_in, tensor_names
-from adadecay.theta import rates
+from adadecay.diagnostics import collected, labels_of, names_in
 
 __all__ = ["plot_rates"]
 
@@ -60,25 +59,19 @@ def plot_rates(
 
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
-    """Return θ of one tensor, from all tensors of its layer."""
-    known: list[str] = []
-    for number, tensors in group_tensors(optimizer):
-        names = tensor_names(number, tensors, names_in(model))
-        known += names
-        if name not in names:
-            continue
-        index = names.index(name)
-        layer = next(layer for layer in tensors.members if index in layer)
-        grads = [tensors.grads[i] for i in layer]
-        if any(map(sharding.is_sharded, grads)):
-            raise ValueError(f"{name!r} is a DTensor: plot_rates needs a plain tensor")
-        members = [list(range(len(grads)))]
-        found = rates(grads, members, tensors.alpha, unit_mean=tensors.unit_mean)
-        return found[layer.index(index)]
-    raise ValueError(
-        f"no tensor that decays and has a gradient is called {name!r}; there are: "
-        f"{', '.join(known) or 'none'}"
-    )
+    """Return θ of one tensor."""
+    groups = collected(optimizer)
+    labels = labels_of(groups, names_in(model))
+    if name not in labels.values():
+        raise ValueError(
+            f"no tensor that decays and has a gradient is called {name!r}; there are: "
+            f"{', '.join(labels.values()) or 'none'}"
+        )
+    for tensors, indices, thetas in sharding.all_rates(groups):
+        for i, theta in zip(indices, thetas, strict=True):
+            if labels[tensors.params[i]] == name:
+                return theta
+    raise AssertionError(name)
 
 
 def _cells(theta: Tensor) -> list[dict[str, float]]:

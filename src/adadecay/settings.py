@@ -82,13 +82,13 @@ def warn_shrinks_past_zero(group: dict[str, Any]) -> None:
     )
 
 
-def warn_no_decay() -> None:
-    """Warn, once per process, that there is nothing to adapt."""
-    if "no decay" in _warned:
+def warn_no_decay(groups: list[dict[str, Any]]) -> None:
+    """Warn, once per process, where there is nothing to adapt."""
+    if "no decay" in _warned or {group["weight_decay"] for group in groups} != {0}:
         return
     _warned.add("no decay")
     warnings.warn(
         "every parameter group has weight_decay=0, so AdaDecay is plain SGD: give it "
         "a weight_decay, for instance 5e-4",
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -7,22 +7,19 @@ of all layers together, and every rank merges them in the same way. No gradient 
 leaves its rank.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from adadecay import native, theta
-from adadecay.decay import Group, GroupTensors
+from adadecay.decay import GroupTensors, group_rates
 from adadecay.native import PLAIN_TYPES
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-MAX_PADDING = 4096  # elements that flattening adds at most
-Layer = tuple[int, int]  # the number of its group, and its own number in it
 
 
 def is_sharded(tensor: object) -> bool:
@@ -43,21 +40,13 @@ def to_local(tensor: Tensor) -> Tensor:
     return part if wait is None else wait()
 
 
-def from_local(part: Tensor, whole: Tensor) -> Tensor:
+def from_local(part: Tensor, whole: Any) -> Tensor:
     """Return a tensor that is placed like another from its part on this rank."""
     if not is_sharded(whole):
         return part
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(whole, DTensor)
-    return DTensor.from_local(
-        part,
-        whole.device_mesh,
-        whole.placements,
-        run_check=False,
-        shape=whole.shape,
-        stride=whole.stride(),
-    )
+    placed = {"shape": whole.shape, "stride": whole.stride(), "run_check": False}
+    place = whole.device_mesh, whole.placements
+    return type(whole).from_local(part, *place, **placed)  # type: ignore[no-any-return]
 
 
 def local_tensors(tensors: GroupTensors) -> GroupTensors:
@@ -69,106 +58,148 @@ def local_tensors(tensors: GroupTensors) -> GroupTensors:
     )
 
 
-def merged_moments(groups: Sequence[GroupTensors | None]) -> list[Tensor | None]:
-    """Return the moments of every layer of the groups that hold DTensors.
+def all_rates(
+    groups: list[GroupTensors],
+) -> Iterator[tuple[GroupTensors, list[int], list[Tensor]]]:
+    """Yield the groups that decay, indices, and θ of what this rank holds there."""
+    for tensors, moments in zip(groups, merged_moments(groups), strict=True):
+        here = tensors if moments is None else local_tensors(tensors)
+        for indices, thetas in group_rates(here, moments) if tensors.decays else ():
+            yield tensors, indices, thetas
+
+
+def merged_moments(groups: Sequence[GroupTensors]) -> list[Tensor | None]:
+    """Return the moments of every layer of the groups that decay and hold DTensors.
 
     All ranks of a mesh must come here together, with the same layers.
 
     Args:
-        groups: the tensors of each parameter group; None for one that does not decay.
+        groups: the tensors of each parameter group.
 
     Returns:
         For each group its moments, with the mean θ as a fourth column; None where all
         of its tensors are plain.
     """
+    layers: dict[DeviceMesh | None, list[_Layer]] = {}
+    for number, group in enumerate(groups):
+        if group.decays and any(map(is_sharded, group.grads)):
+            for layer, indices in enumerate(group.members):
+                mesh, dims = _placement(group, indices)
+                found = _Layer(number, layer, group, dims)
+                layers.setdefault(mesh, []).append(found)
     tables: list[dict[int, Tensor]] = [{} for _ in groups]
-    for mesh, (dims, layers) in _layers_by_mesh(groups).items():
-        parts = _Parts(groups, layers, mesh, sorted(dims))
-        for (group, layer), row in zip(layers, parts.moments(), strict=True):
-            tables[group][layer] = row
+    for mesh, of_mesh in layers.items():
+        for each, row in zip(of_mesh, _mesh_moments(mesh, of_mesh), strict=True):
+            tables[each.number][each.layer] = row
     return [
         torch.stack([table[layer] for layer in range(len(table))]) if table else None
         for table in tables
     ]
 
 
-class _Parts:
-    """This rank's parts of the layers of one mesh, and the ranks that hold the rest."""
+class _Layer(NamedTuple):
+    """A layer of a group, and the mesh dimensions along which its tensors are cut."""
 
-    def __init__(
-        self,
-        groups: Sequence[GroupTensors | None],
-        layers: list[Layer],
-        mesh: "DeviceMesh | None",
-        dims: list[int],
-    ) -> None:
-        self.mesh = mesh
-        # Cut along several dimensions, the parts are spread over the whole mesh.
-        self.dims = dims if mesh is None or len(dims) < 2 else list(range(mesh.ndim))
-        self.grads: list[Tensor] = []
-        self.members: list[list[int]] = []
-        self.groups: list[GroupTensors] = []
-        for number, layer in layers:
-            group = groups[number]
-            assert group is not None
-            first = len(self.grads)
-            self.grads += [self._counted(group.grads[i]) for i in group.members[layer]]
-            self.members.append(list(range(first, len(self.grads))))
-            self.groups.append(group)
+    number: int  # of the group
+    layer: int
+    group: GroupTensors
+    dims: set[int]
 
-    def _counted(self, grad: Any) -> Tensor:
-        """Return the part here, or nothing where another rank counts this copy."""
-        part = to_local(grad)
-        place = None if self.mesh is None else self.mesh.get_coordinate()
-        counts = place is None or all(
-            place[d] == 0 or not grad.placements[d].is_replicate() for d in self.dims
+
+def _placement(
+    group: GroupTensors, indices: list[int]
+) -> tuple["DeviceMesh | None", set[int]]:
+    """Return the mesh of a layer's tensors, and the dimensions that cut one of them."""
+    meshes, dims = set(), set()
+    for i in indices:
+        param: Any = group.params[i]
+        grad = group.grads[i]
+        if is_sharded(param) != is_sharded(grad):
+            raise TypeError(
+                f"parameter {group.name(i)} is a {type(param).__name__} but its "
+                f"gradient is a {type(grad).__name__}: both must be DTensors, or none"
+            )
+        meshes.add(getattr(grad, "device_mesh", None))
+        placements = getattr(grad, "placements", ())
+        if any(placement.is_partial() for placement in placements):
+            raise ValueError(
+                f"the gradient of parameter {group.name(i)} is placed {placements}: "
+                "a Partial gradient is not summed up yet, so its size is unknown; "
+                "redistribute it to Shard or Replicate before the step"
+            )
+        if getattr(param, "placements", ()) != placements:
+            raise ValueError(
+                f"parameter {group.name(i)} is placed {param.placements} but its "
+                f"gradient {placements}: redistribute the gradient like the parameter"
+            )
+        dims |= {d for d, placed in enumerate(placements) if not placed.is_replicate()}
+    if len(meshes) > 1:
+        names = ", ".join(group.name(i) for i in indices)
+        raise ValueError(
+            f"parameters {names} form one layer but lie on different device meshes: "
+            "let layer_of pool only parameters of one mesh"
         )
-        return part if counts else part.new_empty(0)
+    return meshes.pop(), dims
 
-    def moments(self) -> Sequence[Tensor]:
-        """Return the moments of the whole layers, and their mean θ."""
-        rows = native.moments(self.grads, self.members)
-        if rows is None:
-            rows = theta.moments(self.grads, self.members)
-        merged = merge_moments(self._gather(rows))
-        mean_rates = torch.ones_like(merged[:, :1])
-        wanting = [i for i, group in enumerate(self.groups) if group.unit_mean]
-        if wanting:
-            sums = torch.stack([self._rate_sum(i, merged[i]) for i in wanting])
-            total, count = self._gather(sums).sum(0).unbind(1)
-            mean_rates[wanting, 0] = total / count.clamp_min(1)
-        return torch.cat([merged, mean_rates], dim=1).unbind()
 
-    def _rate_sum(self, layer: int, row: Tensor) -> Tensor:
-        """Return the sum of θ over the part of a layer that is here, and its size."""
-        grads = [self.grads[i] for i in self.members[layer]]
-        alpha = self.groups[layer].alpha
-        members = [list(range(len(grads)))]
-        thetas = theta.rates(grads, members, alpha, moments=row[None])
-        total = torch.stack([t.sum(dtype=row.dtype) for t in thetas]).sum()
-        count = sum(grad.numel() for grad in grads)
-        return torch.stack([total, torch.full_like(total, count)])
+def _mesh_moments(mesh: "DeviceMesh | None", layers: list[_Layer]) -> Sequence[Tensor]:
+    """Return the moments of the layers of one mesh, and their mean θ."""
+    dims = sorted(set[int]().union(*(layer.dims for layer in layers)))
+    if mesh is not None and len(dims) > 1:
+        dims = list(range(mesh.ndim))  # then the parts are spread over all of it
+    place = None if mesh is None else mesh.get_coordinate()
+    grads: list[Tensor] = []
+    members: list[list[int]] = []
+    for _, number, group, _ in layers:
+        first = len(grads)
+        for grad in (group.grads[i] for i in group.members[number]):
+            part, placed = to_local(grad), getattr(grad, "placements", ())
+            # Another rank counts this copy.
+            copy = place and any(place[d] and placed[d].is_replicate() for d in dims)
+            grads.append(part.new_empty(0) if copy else part)
+        members.append(list(range(first, len(grads))))
+    rows = native.moments(grads, members)
+    rows = theta.moments(grads, members) if rows is None else rows
+    merged = merge_moments(_gather(rows, mesh, dims))
+    mean_rates = torch.ones_like(merged[:, :1])
+    wanting = [i for i, layer in enumerate(layers) if layer.group.unit_mean]
+    if wanting:
+        sums = torch.stack(
+            [
+                _rate_sum([grads[j] for j in members[i]], layers[i], merged[i])
+                for i in wanting
+            ]
+        )
+        total, count = _gather(sums, mesh, dims).sum(0).unbind(1)
+        mean_rates[wanting, 0] = total / count.clamp_min(1)
+    return torch.cat([merged, mean_rates], dim=1).unbind()
 
-    def _gather(self, rows: Tensor) -> Tensor:
-        """Bring the rows of all ranks together: [rank, layer, number]."""
-        if self.mesh is None or not self.dims:
-            return rows.unsqueeze(0)
-        group = self._process_group(self.mesh)
-        gathered = rows.new_empty((dist.get_world_size(group), *rows.shape))
-        dist.all_gather(list(gathered.unbind()), rows.contiguous(), group=group)
-        return gathered
 
-    def _process_group(self, mesh: "DeviceMesh") -> dist.ProcessGroup | None:
-        if len(self.dims) == 1:
-            return mesh.get_group(self.dims[0])
-        if mesh.size() == dist.get_world_size():
-            return None  # everybody
+def _rate_sum(grads: list[Tensor], layer: _Layer, row: Tensor) -> Tensor:
+    """Return the sum of θ over the part of a layer that is here, and its size."""
+    members = [list(range(len(grads)))]
+    thetas = theta.rates(grads, members, layer.group.alpha, moments=row[None])
+    total = torch.stack([t.sum(dtype=row.dtype) for t in thetas]).sum()
+    return torch.stack([total, torch.full_like(total, sum(g.numel() for g in grads))])
+
+
+def _gather(rows: Tensor, mesh: "DeviceMesh | None", dims: list[int]) -> Tensor:
+    """Bring the rows of all ranks together: [rank, layer, number]."""
+    if mesh is None or not dims:
+        return rows.unsqueeze(0)
+    group = None  # everybody
+    if len(dims) == 1:
+        group = mesh.get_group(dims[0])
+    elif mesh.size() != dist.get_world_size():
         if not mesh.mesh_dim_names:
             raise ValueError(
                 f"the layers are cut along several dimensions of {mesh}, which is not "
                 "all of the world: give it mesh_dim_names, so that it can be flattened"
             )
-        return mesh._flatten().get_group()
+        group = mesh._flatten().get_group()
+    gathered = rows.new_empty((dist.get_world_size(group), *rows.shape))
+    dist.all_gather(list(gathered.unbind()), rows.contiguous(), group=group)
+    return gathered
 
 
 def merge_moments(parts: Tensor) -> Tensor:
@@ -194,118 +225,3 @@ def merge_moments(parts: Tensor) -> Tensor:
     regular = (variance > 0) & variance.isfinite()
     merged = variance.where(regular, 0).sqrt() / scale
     return torch.stack([total, whole / scale, merged], dim=1)
-
-
-def _layers_by_mesh(
-    groups: Sequence[GroupTensors | None],
-) -> dict["DeviceMesh | None", tuple[set[int], list[Layer]]]:
-    """Sort layers by mesh, with the mesh dimensions that some tensor is cut by."""
-    meshes: dict[DeviceMesh | None, tuple[set[int], list[Layer]]] = {}
-    for number, group in enumerate(groups):
-        if group is None or not any(map(is_sharded, group.grads)):
-            continue
-        for layer, indices in enumerate(group.members):
-            mesh = _mesh_of(group, indices)
-            dims, layers = meshes.setdefault(mesh, (set(), []))
-            layers.append((number, layer))
-            for i in indices if mesh is not None else ():
-                dims |= _cut_dimensions(group, i)
-    return meshes
-
-
-def _mesh_of(group: GroupTensors, indices: list[int]) -> "DeviceMesh | None":
-    """Return the mesh that all tensors of a layer share."""
-    for i in indices:
-        param, grad = group.params[i], group.grads[i]
-        if is_sharded(param) != is_sharded(grad):
-            raise TypeError(
-                f"parameter {group.name(i)} is a {type(param).__name__} but its "
-                f"gradient is a {type(grad).__name__}: both must be DTensors, or none"
-            )
-    meshes = {getattr(group.grads[i], "device_mesh", None) for i in indices}
-    if len(meshes) > 1:
-        names = ", ".join(group.name(i) for i in indices)
-        raise ValueError(
-            f"parameters {names} form one layer but lie on different device meshes: "
-            "let layer_of pool only parameters of one mesh"
-        )
-    return meshes.pop()
-
-
-def _cut_dimensions(group: GroupTensors, i: int) -> set[int]:
-    """Return the mesh dimensions along which a gradient is cut; refuse partial sums."""
-    param: Any = group.params[i]
-    grad: Any = group.grads[i]
-    if any(placement.is_partial() for placement in grad.placements):
-        raise ValueError(
-            f"the gradient of parameter {group.name(i)} is placed {grad.placements}:"
-            " a Partial gradient is not summed up yet, so its size is unknown; "
-            "redistribute it to Shard or Replicate before the step"
-        )
-    if param.placements != grad.placements:
-        raise ValueError(
-            f"parameter {group.name(i)} is placed {param.placements} but its "
-            f"gradient {grad.placements}: redistribute the gradient like the parameter"
-        )
-    return {d for d, p in enumerate(grad.placements) if not p.is_replicate()}
-
-
-class FlattenedParamsGuard:
-    """Notices wrappers that put one flat tensor in the place of many parameters.
-
-    Nothing tells then where a layer ends. Any other replacement is welcome.
-    """
-
-    def __init__(self) -> None:
-        # The lists of parameters at the last look, and how many elements each had.
-        self._seen: list[tuple[list[Tensor], int]] = []
-
-    def check(self, groups: list[Group]) -> None:
-        """Refuse parameters whose layers are hidden."""
-        seen = []
-        for number, group in enumerate(groups):
-            params: list[Tensor] = group["params"]
-            known = next((entry for entry in self._seen if entry[0] is params), None)
-            if known is None:
-                _refuse_fsdp1(number, params)
-                self._refuse_flat(number, groups)
-                sizes = [p.numel() for p in params if not _is_lazy(p)]
-                known = params, sum(sizes) if len(sizes) > 1 else 0
-            seen.append(known)
-        self._seen = seen
-
-    def _refuse_flat(self, number: int, groups: list[Group]) -> None:
-        """Refuse one flat tensor that is as large as a group that has vanished."""
-        param = groups[number]["params"][0]
-        if len(groups[number]["params"]) > 1 or _is_lazy(param) or param.ndim != 1:
-            return
-        present = [group["params"] for group in groups]
-        for listed, size in self._seen:
-            vanished = size and not any(listed is params for params in present)
-            if vanished and 0 <= param.numel() * _world_size() - size <= MAX_PADDING:
-                raise ValueError(
-                    f"the parameters of group {number} were replaced by one flat "
-                    f"tensor of {param.numel()} elements: DeepSpeed's ZeRO and "
-                    "others flatten parameters so, which hides the layers whose "
-                    "statistics the decay needs; use FSDP2 or DDP"
-                )
-
-
-def _world_size() -> int:
-    ready = dist.is_available() and dist.is_initialized()
-    return dist.get_world_size() if ready else 1
-
-
-def _is_lazy(param: Tensor) -> bool:
-    return torch.nn.parameter.is_lazy(param)
-
-
-def _refuse_fsdp1(number: int, params: list[Tensor]) -> None:
-    """Refuse what FSDP1 has marked as flattened, whole or in views."""
-    for position, param in enumerate(params):
-        if getattr(param, "_fsdp_flattened", False):
-            raise ValueError(
-                f"parameter {position} of group {number} was flattened by FSDP1 "
-                "(FullyShardedDataParallel), which hides the layers whose statistics "
-                "the decay needs: use FSDP2, torch.distributed.fsdp.fully_shard"
-            )

@@ -13,11 +13,15 @@ layer's own values. So a constant |g| gives exact zeros, hence θ = 1 without an
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+# The type of θ, where it is not float32, and of sums, where it is not float64.
+RATE_DTYPES = {torch.float64: torch.float64, torch.complex128: torch.float64}
+WIDEST = {"mps": torch.float32}
 # torch's CPU reductions to double first copy their input to double: piece by piece.
 PIECE_ELEMENTS = 1 << 18
 # Beyond this slope every sigmoid is saturated; below it no product overflows float32.
@@ -53,7 +57,7 @@ def decay_rates(grad: Tensor, alpha: float = 4.0) -> Tensor:
         >>> decay_rates(torch.tensor([0.0, 0.0, 0.0, 1.0]), alpha=4.0)
         tensor([0.1807, 0.1807, 0.1807, 1.9980])
     """
-    return rates([grad], [[0]], alpha, foreach=False)[0]
+    return rates([grad], [[0]], alpha)[0]
 
 
 def rates(
@@ -63,9 +67,8 @@ def rates(
     *,
     unit_mean: bool = False,
     moments: Tensor | None = None,
-    foreach: bool = True,
 ) -> list[Tensor]:
-    """Return θ of many layers at once, which may be overwritten.
+    """Return θ of many layers at once, never in less than float32.
 
     Args:
         grads: gradients on one device.
@@ -74,44 +77,31 @@ def rates(
         unit_mean: divide θ by its mean over the layer.
         moments: the moments of each layer, where the tensors are only a part of it;
             the fourth column is the mean θ, for ``unit_mean``.
-        foreach: use torch's operations on lists, in place and in the gradients' own
-            precision, where they share a real type; otherwise one tensor at a time, in
-            double.
 
     Returns:
-        θ for each gradient, never in less than float32.
+        θ for each gradient, which may be overwritten.
     """
-    dtype = grads[0].dtype
-    foreach = foreach and not dtype.is_complex and all(g.dtype == dtype for g in grads)
-    work = _magnitudes(grads, foreach)
-    counts = _counts(grads, members)
-    if moments is None:
-        found = _centre(work, members, counts, foreach)
-        regular = _positive_and_finite(found.variance)
-        deviation = found.variance.where(regular, torch.inf).sqrt()
-        rest = found.rest
+    work, sizes, centred = _centre(grads, members, moments)
+    slope = (alpha / centred.deviation).clamp(-MAX_SLOPE, MAX_SLOPE)
+    _affine(work, members, slope, centred.rest * slope)  # Eq. 10, times α
+    if torch.is_grad_enabled():
+        work = [2 * torch.sigmoid(x) for x in work]  # Eq. 12
     else:
-        moments = moments.to(work[0].device, accumulation_dtype(work[0].device))
-        mean, deviation = moments[:, 1], moments[:, 2]
-        regular = _positive_and_finite(deviation)
-        mean = mean.where(regular, 0)
-        rest, scale = _shift(work, members, mean, mean, regular, foreach)
-        deviation = (deviation * scale).where(regular, torch.inf)
-    slope = (alpha / deviation).clamp(-MAX_SLOPE, MAX_SLOPE)  # 0 where not regular
-    _affine(work, members, slope, rest * slope)  # Eq. 10, times α
-    if foreach:
         torch._foreach_sigmoid_(work)
-        torch._foreach_mul_(work, 2.0)  # Eq. 12
-    else:
-        work = [2 * torch.sigmoid(x) for x in work]
+        torch._foreach_mul_(work, 2.0)
     if unit_mean:
-        given = None if moments is None else moments[:, 3]
-        _divide_by_mean(work, members, counts, given)
-    return [theta.to(rate_dtype(grad)) for theta, grad in zip(work, grads, strict=True)]
+        given = None if moments is None else moments[:, 3].to(slope)
+        mean = _means(work, members, sizes, order=1) if given is None else given
+        mean = mean.where((mean > 0) & (mean < torch.inf), 1).to(work[0].dtype)
+        for layer, divisor in zip(members, mean.unbind(), strict=True):
+            for i in layer:
+                work[i] = work[i] / divisor
+    pairs = zip(work, grads, strict=True)
+    return [x.to(RATE_DTYPES.get(grad.dtype, torch.float32)) for x, grad in pairs]
 
 
 def moments(grads: Sequence[Tensor], members: Members) -> Tensor:
-    """Return count, mean and standard deviation of |g| of each layer.
+    """Return count, mean and standard deviation of |g| of each layer, in double.
 
     These are what can be merged with the same of other parts of the layer. The mean of
     a layer that holds an Inf or a NaN is not finite, and its deviation 0.
@@ -119,14 +109,16 @@ def moments(grads: Sequence[Tensor], members: Members) -> Tensor:
     Args:
         grads: gradients on one device.
         members: for each layer, the positions of its tensors.
-
-    Returns:
-        A row of three numbers in double for each layer.
     """
     rows: dict[int, Tensor] = {}
     for batch in batches(grads, members):
         part = [grads[i] for i in batch.indices]
-        table = _batch_moments(part, batch.members)
+        _, sizes, found = _centre(part, batch.members)
+        deviation = (found.deviation / found.scale).where(
+            found.deviation < torch.inf, 0
+        )
+        count = torch.tensor(sizes, dtype=deviation.dtype, device=deviation.device)
+        table = torch.stack([count, found.mean, deviation], dim=1)
         rows.update(zip(batch.layers, table.unbind(), strict=True))
     return torch.stack([rows[layer] for layer in range(len(members))])
 
@@ -144,45 +136,27 @@ class Batch(NamedTuple):
     indices: list[int]
     members: list[list[int]]
 
-    def add(self, layer: int, positions: Sequence[int]) -> None:
-        """Add a layer."""
-        first = len(self.indices)
-        self.layers.append(layer)
-        self.indices.extend(positions)
-        self.members.append(list(range(first, first + len(positions))))
-
 
 def batches(grads: Sequence[Tensor], members: Members) -> Iterator[Batch]:
     """Split layers into batches whose temporaries stay small."""
-    open_batches: dict[tuple[torch.device, torch.dtype], Batch] = {}
-    sizes: dict[tuple[torch.device, torch.dtype], int] = {}
+    filling: dict[Any, tuple[Batch, int]] = {}  # a batch and its size, of each kind
     for layer, positions in enumerate(members):
-        kind = grads[positions[0]].device, grads[positions[0]].dtype
-        if any((grads[i].device, grads[i].dtype) != kind for i in positions):
-            mixed = Batch([], [], [])
-            mixed.add(layer, positions)
-            yield mixed
-            continue
+        kinds = {(grads[i].device, grads[i].dtype) for i in positions}
+        kind = kinds.pop() if len(kinds) == 1 else layer
+        device = grads[positions[0]].device.type
+        limit = BATCH_ELEMENTS.get(device, BATCH_ELEMENTS_ELSEWHERE)
         size = sum(grads[i].numel() for i in positions)
-        limit = BATCH_ELEMENTS.get(kind[0].type, BATCH_ELEMENTS_ELSEWHERE)
-        if kind in open_batches and sizes[kind] + size > limit:
-            yield open_batches.pop(kind)
-        if kind not in open_batches:
-            open_batches[kind], sizes[kind] = Batch([], [], []), 0
-        open_batches[kind].add(layer, positions)
-        sizes[kind] += size
-    yield from open_batches.values()
-
-
-def accumulation_dtype(device: torch.device) -> torch.dtype:
-    """Return the widest type for sums on a device: Apple's GPUs have no double."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def rate_dtype(grad: Tensor) -> torch.dtype:
-    """Return the type of θ for a gradient: never below float32."""
-    double = grad.dtype in (torch.float64, torch.complex128)
-    return torch.float64 if double else torch.float32
+        batch, before = filling.get(kind, (Batch([], [], []), 0))
+        if before and before + size > limit:
+            yield batch
+            batch, before = Batch([], [], []), 0
+        first = len(batch.indices)
+        batch.layers.append(layer)
+        batch.indices.extend(positions)
+        batch.members.append(list(range(first, len(batch.indices))))
+        filling[kind] = batch, before + size
+    for batch, _ in filling.values():
+        yield batch
 
 
 def reciprocal_scale(value: Tensor, within: torch.dtype | None = None) -> Tensor:
@@ -210,83 +184,50 @@ class _Centred(NamedTuple):
 
     mean: Tensor  # of |g|
     rest: Tensor  # minus the mean that is left
-    variance: Tensor  # of what is left, scaled
-    scale: Tensor
-    finite: Tensor  # whether the mean is positive and finite
-
-
-def _batch_moments(grads: list[Tensor], members: Members) -> Tensor:
-    counts = _counts(grads, members)
-    dtype = grads[0].dtype
-    foreach = not dtype.is_complex and all(g.dtype == dtype for g in grads)
-    work = _magnitudes(grads, foreach)
-    found = _centre(work, members, counts, foreach)
-    deviation = found.variance.clamp_min(0).sqrt() / found.scale
-    filled = [sum(grads[i].numel() for i in layer) for layer in members]
-    sizes = torch.tensor(filled, dtype=deviation.dtype, device=deviation.device)
-    rows = [sizes, found.mean, deviation.where(found.finite, 0)]
-    return torch.stack(rows, dim=1)
-
-
-def _magnitudes(grads: Sequence[Tensor], foreach: bool) -> list[Tensor]:
-    """Return |g| as tensors of our own, all of one type."""
-    if not foreach:
-        return [g.abs().to(accumulation_dtype(g.device)) for g in grads]
-    dtype = rate_dtype(grads[0])
-    return [size.to(dtype) for size in torch._foreach_abs(list(grads))]
-
-
-def _counts(grads: Sequence[Tensor], members: Members) -> list[int]:
-    """Count each layer's elements; an empty one counts as one, to be divided by."""
-    return [max(1, sum(grads[i].numel() for i in layer)) for layer in members]
+    deviation: Tensor  # of what is left; infinite where it is 0 or not finite
+    scale: Tensor  # what |g| was multiplied by
 
 
 def _centre(
-    work: list[Tensor], members: Members, counts: list[int], foreach: bool
-) -> _Centred:
-    """Shift each layer to almost zero mean and scale it to order one."""
-    mean = _means(work, members, counts, order=1)
-    finite = _positive_and_finite(mean)
-    origin = masked = mean.where(finite, 0)
-    double = work[0].dtype == torch.float64
-    if double:
-        origin = _first_values(work, members).where(finite, 0)
-    rest, scale = _shift(work, members, masked, origin, finite, foreach)
-    if double:
-        rest = -_means(work, members, counts, order=0).where(finite, 0)
-        mean = (origin - rest / scale).where(finite, mean)
-    variance = _means(work, members, counts, order=2) - rest.square()
-    return _Centred(mean, rest, variance, scale, finite)
+    grads: Sequence[Tensor], members: Members, moments: Tensor | None = None
+) -> tuple[list[Tensor], list[int], _Centred]:
+    """Return |g|, shifted to almost zero mean and scaled to order one in each layer.
 
-
-def _shift(
-    work: list[Tensor],
-    members: Members,
-    mean: Tensor,
-    origin: Tensor,
-    finite: Tensor,
-    foreach: bool,
-) -> tuple[Tensor, Tensor]:
-    """Take an origin off each layer and scale it to order one.
-
-    Layers that are not finite (all zero, an Inf or a NaN: their mean and origin come as
-    0) become zeros (NaN where they are NaN), which in the end gives θ = 1.
-
-    Returns:
-        Minus what is left of the mean, given that the origin is rounded, and the scale.
+    Layers without a deviation (all equal, all zero, an Inf or a NaN) become zeros (NaN
+    where they are NaN), which in the end gives θ = 1. Also returns the layers' sizes.
     """
-    # 2^−e of μ = m·2^e: scaling by it is exact, and keeps the squares in range.
-    dtype = work[0].dtype
-    scale = reciprocal_scale(mean, within=dtype).where(finite, 0)
-    # 0·∞ is not 0: the infinities of a layer that is to become zeros go first.
-    largest = torch.finfo(dtype).max
-    if foreach:
-        torch._foreach_clamp_max_(work, largest)
+    dtype, f64 = grads[0].dtype, WIDEST.get(grads[0].device.type, torch.float64)
+    if dtype.is_complex or any(grad.dtype != dtype for grad in grads):
+        work = [grad.abs().to(f64) for grad in grads]
     else:
-        work[:] = [x.clamp_max(largest) for x in work]
-    origin = origin.to(dtype)
+        f32 = RATE_DTYPES.get(dtype, torch.float32)
+        work = [size.to(f32) for size in torch._foreach_abs(list(grads))]
+    dtype, sizes = work[0].dtype, [sum(grads[i].numel() for i in m) for m in members]
+    if moments is None:
+        mean = known = _means(work, members, sizes, order=1)
+    else:
+        _, mean, known = moments[:, :3].to(work[0].device, f64).unbind(1)
+    finite = (known > 0) & (known < torch.inf)
+    masked = mean.where(finite, 0)
+    own_values = dtype == torch.float64 and moments is None
+    first = _first_values(work, members).where(finite, 0) if own_values else masked
+    origin = first.to(dtype)
+    # 2^−e of μ = m·2^e: scaling by it is exact, and keeps the squares in range.
+    scale = reciprocal_scale(masked, within=dtype).where(finite, 0)
+    # 0·∞ is not 0: the infinities of a layer that is to become zeros go first.
+    torch._foreach_clamp_max_(work, torch.finfo(dtype).max)
     _affine(work, members, scale, -origin * scale)
-    return (origin - mean) * scale, scale
+    rest = (origin - masked) * scale
+    if moments is not None:
+        deviation = (known * scale).where(finite, torch.inf)
+        return work, sizes, _Centred(mean, rest, deviation, scale)
+    if own_values:
+        rest = -_means(work, members, sizes, order=0).where(finite, 0)
+        mean = (origin - rest / scale).where(finite, mean)
+    variance = _means(work, members, sizes, order=2) - rest.square()
+    regular = (variance > 0) & (variance < torch.inf)
+    deviation = variance.where(regular, torch.inf).sqrt()
+    return work, sizes, _Centred(mean, rest, deviation, scale)
 
 
 def _affine(
@@ -305,73 +246,32 @@ def _affine(
                 work[i] = torch.addcmul(b, work[i], k)  # one launch
 
 
-def _divide_by_mean(
-    work: list[Tensor], members: Members, counts: list[int], given: Tensor | None
-) -> None:
-    """Make the mean θ of each layer one."""
-    mean = _means(work, members, counts, order=1) if given is None else given
-    mean = mean.where(_positive_and_finite(mean), 1).to(work[0].dtype)
-    in_place = not torch.is_grad_enabled()
-    for layer, divisor in zip(members, mean.unbind(), strict=True):
-        for i in layer:
-            work[i] = work[i].div_(divisor) if in_place else work[i] / divisor
-
-
-def _positive_and_finite(values: Tensor) -> Tensor:
-    """Return which are neither 0, Inf nor NaN, in three launches (isfinite: four)."""
-    return (values > 0) & (values < torch.inf)
-
-
 def _means(
-    tensors: list[Tensor], members: Members, counts: list[int], *, order: int
+    tensors: list[Tensor], members: Members, sizes: list[int], *, order: int
 ) -> Tensor:
     """Average each layer's values (order 0), magnitudes (1) or squares (2), in double.
 
     One entry per layer. Order 1 is for values that are not negative.
     """
-    sums = _sums(tensors, order)
-    totals = [
-        sums[layer[0]]
-        if len(layer) == 1
-        else torch.stack([sums[i] for i in layer]).sum()
-        for layer in members
-    ]
-    return torch.stack(torch._foreach_div(totals, [float(n) for n in counts]))
-
-
-def _sums(tensors: list[Tensor], order: int) -> list[Tensor]:
-    """Sum each tensor in double, without a copy of it in double."""
-    wide = accumulation_dtype(tensors[0].device)
-    on_cpu = tensors[0].device.type == "cpu"
-    if torch.is_grad_enabled():
-        powers = [x.square() if order == 2 else x for x in tensors]
-        return [x.sum(dtype=wide) for x in powers]
-    if order == 0 or (order == 1 and on_cpu):
-        # On a CPU a plain sum is vectorized and the 1-norm is not.
-        return [
-            _merge([piece.sum(dtype=wide) for piece in _pieces(x)]) for x in tensors
-        ]
-    if on_cpu:
-        return [
-            _merge([n.square() for n in torch._foreach_norm(_pieces(x), 2, dtype=wide)])
-            for x in tensors
-        ]
-    norms = torch._foreach_norm(tensors, order, dtype=wide)
-    return list(torch._foreach_mul(norms, norms) if order == 2 else norms)
-
-
-def _pieces(tensor: Tensor) -> list[Tensor]:
-    """Cut a large host tensor into views that are cheap to widen."""
-    host = tensor.device.type == "cpu" and not torch.compiler.is_compiling()
-    if not host or tensor.numel() <= PIECE_ELEMENTS:
-        return [tensor]
-    # Any order of the elements serves a sum: the one that lies in memory needs no copy.
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    return list(torch.split(flat, PIECE_ELEMENTS))
-
-
-def _merge(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+    on_cpu, with_grad = tensors[0].device.type == "cpu", torch.is_grad_enabled()
+    f64 = WIDEST.get(tensors[0].device.type, torch.float64)
+    pieces = [[x] for x in tensors]
+    if on_cpu and not with_grad and not torch.compiler.is_compiling():
+        # Any order of the elements serves a sum: that in memory needs no copy.
+        flat = (x.as_strided((x.numel(),), (1,)) for x in tensors)
+        pieces = [list(torch.split(x, PIECE_ELEMENTS)) for x in flat]
+    ends = [*accumulate(map(len, pieces), initial=0)]
+    parts = [x for each in pieces for x in each]
+    if with_grad:
+        sums = [(x.square() if order == 2 else x).sum(dtype=f64) for x in parts]
+    elif order == 0 or (order == 1 and on_cpu):  # where the 1-norm is not vectorized
+        sums = [x.sum(dtype=f64) for x in parts]
+    else:
+        sums = list(torch._foreach_norm(parts, order, dtype=f64))
+        sums = list(torch._foreach_mul(sums, sums)) if order == 2 else sums
+    found = [[s for i in m for s in sums[ends[i] : ends[i + 1]]] for m in members]
+    totals = [s[0] if len(s) == 1 else torch.stack(s).sum() for s in found]
+    return torch.stack(torch._foreach_div(totals, [float(max(1, n)) for n in sizes]))
 
 
 def _first_values(tensors: list[Tensor], members: Members) -> Tensor:

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay import decay, sharding
-from adadecay.decay import Group, GroupTensors, host_scalar
-from adadecay.layers import LayerOf, layer_members
+from adadecay.decay import GroupTensors, host_scalar
+from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
 from adadecay.settings import check_alpha
 
@@ -36,14 +36,6 @@ class DecaySettings:
     decoupled: bool
     unit_mean: bool
     layer_of: LayerOf | None
-
-    def collect(self, group: Group) -> GroupTensors:
-        """Return a group's tensors that have gradients."""
-        names = group.get("param_names")
-        members = layer_members(len(group["params"]), names, self.layer_of)
-        return decay.collect(
-            group, members, {}, alpha=self.alpha, unit_mean=self.unit_mean
-        )
 
 
 def adaptive_decay(
@@ -86,14 +78,12 @@ def adaptive_decay(
     """
     _refuse_unsuitable(optimizer)
     check_alpha(alpha)
-    for group in optimizer.param_groups:
-        layer_members(len(group["params"]), group.get("param_names"), layer_of)
-    guard = sharding.FlattenedParamsGuard()
-    guard.check(optimizer.param_groups)
+    layers = Layers(layer_of)
+    layers.of(optimizer.param_groups)
     with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
         wrapped = cast(Any, optimizer)
         wrapped._decay_settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
-        wrapped._guard = guard
+        wrapped._layers = layers
     return optimizer
 
 
@@ -212,12 +202,12 @@ def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
 def _remove(self: Any) -> None:
     """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
     with _class_of(self, self._plain):
-        del self._decay_settings, self._guard
+        del self._decay_settings, self._layers
 
 
 def _get_state(self: Any) -> dict[str, Any]:
-    guard = sharding.FlattenedParamsGuard()
-    own = {"_decay_settings": self._decay_settings, "_guard": guard}
+    settings = self._decay_settings
+    own = {"_decay_settings": settings, "_layers": Layers(settings.layer_of)}
     return {**self._plain.__getstate__(self), **own}
 
 
@@ -242,7 +232,6 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     groups: list[Group] = optimizer.param_groups
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
-    optimizer._guard.check(groups)
     try:
         with torch.no_grad():
             if optimizer._decay_settings.decoupled:
@@ -280,23 +269,10 @@ def _spare_gradients(
                 param.grad = param.grad.clone()
 
 
-def rates_of(optimizer: Any) -> Iterator[tuple[GroupTensors, list[int], list[Tensor]]]:
-    """Yield the tensors of each group that decays, and θ of some of them.
-
-    Args:
-        optimizer: a wrapped optimizer, whose parameters have gradients.
-
-    Yields:
-        A group's tensors, the indices of some of them, and θ of what this rank holds.
-    """
-    settings: DecaySettings = optimizer._decay_settings
-    groups = filter(decay.decays, optimizer.param_groups)
-    collected = [settings.collect(group) for group in groups]
-    moments = sharding.merged_moments(collected)
-    for tensors, rows in zip(collected, moments, strict=True):
-        here = tensors if rows is None else sharding.local_tensors(tensors)
-        for indices, thetas in decay.group_rates(here, rows):
-            yield tensors, indices, thetas
+def collected(optimizer: Any) -> list[GroupTensors]:
+    """List the tensors of a wrapped optimizer's groups that have gradients."""
+    settings = vars(optimizer._decay_settings)
+    return decay.collect(optimizer.param_groups, optimizer._layers, {}, settings)
 
 
 def _shrink_weights(optimizer: Any) -> None:
@@ -306,7 +282,7 @@ def _shrink_weights(optimizer: Any) -> None:
     skipped = 0.0 if found is None else host_scalar(found)
     if not isinstance(skipped, Tensor) and skipped != 0:
         return
-    for tensors, indices, thetas in rates_of(optimizer):
+    for tensors, indices, thetas in sharding.all_rates(collected(optimizer)):
         group = tensors.group
         step_size = host_scalar(group["lr"]) * host_scalar(group["weight_decay"])
         if isinstance(skipped, Tensor):
@@ -318,7 +294,7 @@ def _shrink_weights(optimizer: Any) -> None:
 def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> None:
     """Put g + λθw in place of each gradient, and note what stood there."""
     scale = getattr(optimizer, "grad_scale", None)
-    for tensors, indices, thetas in rates_of(optimizer):
+    for tensors, indices, thetas in sharding.all_rates(collected(optimizer)):
         coefficient = host_scalar(tensors.group["weight_decay"])
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)

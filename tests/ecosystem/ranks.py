@@ -36,9 +36,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from adadecay import AdaDecay, adaptive_decay, by_module, native, reference
-from adadecay.decay import collect, group_rates
+from adadecay.decay import collect
 from adadecay.diagnostics import QUANTILES, measure
-from adadecay.sharding import local_tensors, merged_moments
+from adadecay.layers import Layers
+from adadecay.sharding import all_rates
 from adadecay.sharding import to_local as local
 
 OPTIONS = {
@@ -272,16 +273,10 @@ def problems(rank, size):
             params = [nn.Parameter(grad.detach().clone()) for grad in grads]
             for param, grad in zip(params, grads, strict=True):
                 param.grad = grad
-            members = [[i] for i in range(len(names))]
-            tensors = collect(
-                {"params": params, "param_names": names},
-                members,
-                {},
-                alpha=4.0,
-                unit_mean=unit_mean,
-            )
-            (moments,) = merged_moments([tensors])
-            for indices, thetas in group_rates(local_tensors(tensors), moments):
+            group = {"params": params, "param_names": names, "weight_decay": 0.1}
+            settings = {"alpha": 4.0, "unit_mean": unit_mean}
+            groups = collect([group], Layers(None), {}, settings)
+            for _, indices, thetas in all_rates(groups):
                 for i, theta in zip(indices, thetas, strict=True):
                     oracle = reference.decay_rates(
                         [LAYERS[names[i]]], 4.0, unit_mean=unit_mean

@@ -4,26 +4,31 @@ import copy
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from adadecay import AdaDecay
-from adadecay.native import LaunchCache
+from adadecay import AdaDecay, decay
 
 OPTIONS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 
 
 @pytest.fixture
 def taken(kernel, monkeypatch):
-    """What each attempt at the short way came to, in order."""
-    outcomes = []
-    original = LaunchCache.step
+    """Whether each step was short, which does not collect the tensors, in order."""
+    outcomes, collected = [], []
+    original = decay.collect
 
-    def step(self, groups, state):
-        done = original(self, groups, state)
-        outcomes.append(done == len(groups))
-        return done
+    def collect(*args):
+        collected.append(args)
+        return original(*args)
 
-    monkeypatch.setattr(LaunchCache, "step", step)
-    return outcomes
+    def note(optimizer, args, kwargs):
+        outcomes.append(not collected)
+        collected.clear()
+
+    monkeypatch.setattr(decay, "collect", collect)
+    handle = register_optimizer_step_post_hook(note)
+    yield outcomes
+    handle.remove()
 
 
 def pair(**options):

@@ -103,7 +103,7 @@ def step_on_fake_cuda(layers, **settings):
 @pytest.mark.parametrize(
     ("settings", "a_layer", "beside"),
     [
-        ({"foreach": False}, 12, 46),
+        ({"foreach": False}, 5, 44),
         ({}, 2, 47),
         ({"nesterov": True}, 2, 48),
         ({"decoupled": True}, 2, 49),

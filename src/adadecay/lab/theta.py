@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay.optimizer import AdaDecay
-from adadecay.theta import accumulation_dtype, rates
+from adadecay.theta import RATE_DTYPES, WIDEST, rates
 
 __all__ = ["layer_names", "sample_rates"]
 
@@ -47,7 +47,9 @@ def sample_rates(
     means: list[float | None] = []
     powers: list[float | None] = []
     for group, members in zip(
-        optimizer.param_groups, optimizer._current_members(), strict=True
+        optimizer.param_groups,
+        optimizer._layers.of(optimizer.param_groups),
+        strict=True,
     ):
         for rate in _group_rates(optimizer, group, members):
             means.append(rate and rate[0])
@@ -57,23 +59,25 @@ def sample_rates(
 
 
 def _group_rates(
-    optimizer: AdaDecay, group: dict[str, Any], members: list[list[int]]
+    optimizer: AdaDecay, group: dict[str, Any], layers: list[list[int]]
 ) -> list[tuple[float, float] | None]:
     """Return the two means of each tensor of a group, layer by layer."""
     found: list[tuple[float, float] | None] = [None] * len(group["params"])
-    for layer in members:
+    for layer in layers:
         positions = [i for i in layer if group["params"][i].grad is not None]
         if not positions:
             continue
         params = [group["params"][i] for i in positions]
         grads = [param.grad for param in params]
-        thetas = rates(
-            grads,
-            [range(len(grads))],
-            group["alpha"],
-            unit_mean=group["unit_mean"],
-            foreach=False,
-        )
+        sizes = [
+            grad.abs().to(WIDEST.get(grad.device.type, torch.float64)) for grad in grads
+        ]
+        members = [range(len(grads))]
+        f64 = rates(sizes, members, group["alpha"], unit_mean=group["unit_mean"])
+        thetas = [
+            theta.to(RATE_DTYPES.get(grad.dtype, torch.float32))
+            for theta, grad in zip(f64, grads, strict=True)
+        ]
         thetas = optimizer._change_rates(thetas, params)
         for i, theta, param in zip(positions, thetas, params, strict=True):
             found[i] = _means(theta, param)
@@ -81,7 +85,7 @@ def _group_rates(
 
 
 def _means(theta: Tensor, weights: Tensor) -> tuple[float, float] | None:
-    wide = accumulation_dtype(theta.device)
+    wide = WIDEST.get(theta.device.type, torch.float64)
     theta, power = theta.to(wide), weights.abs().to(wide).square()
     mean, total = float(theta.mean()), float(power.sum())
     shrink = float((theta * power).sum()) / total if total > 0 else mean

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from adadecay.layers import by_module
 from adadecay.optimizer import AdaDecay
-from adadecay.theta import accumulation_dtype
+from adadecay.theta import WIDEST
 
 __all__ = ["Matched", "Randomized", "Shuffled"]
 
@@ -126,7 +126,7 @@ class Matched(AdaDecay):
 
 
 def _total(tensors: list[Tensor]) -> Tensor:
-    wide = accumulation_dtype(tensors[0].device)
+    wide = WIDEST.get(tensors[0].device.type, torch.float64)
     return torch.stack([tensor.sum(dtype=wide) for tensor in tensors]).sum()
 
 
