@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from problems import LAYERS
+from ranks_zero import zero_redundancy
 from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import init_device_mesh
@@ -545,6 +546,7 @@ EVERYWHERE = (
     two_meshes,
     refusals,
     checkpoints,
+    zero_redundancy,
 )
 SCENARIOS = {
     1: (checkpoints,),

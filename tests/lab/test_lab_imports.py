@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from adadecay.commands import app
 
 MODULE = """\
 import os
@@ -59,8 +62,18 @@ def test_only_run_and_measure_import_what_a_study_names(tmp_path, words, imports
     assert marker.exists() is imports
 
 
+ROOT = Path(__file__).parents[2]
+
+
+def test_readme_and_help_say_so():
+    told = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"})
+    for text in ((ROOT / "README.md").read_text(), told.output):
+        words = " ".join(text.split())
+        assert "run a stranger's study only if you would run their Python" in words
+
+
 def test_the_page_says_so():
-    page = Path(__file__).parents[2] / "docs" / "lab.md"
+    page = ROOT / "docs" / "lab.md"
     [section] = [
         part
         for part in page.read_text().split("\n## ")
