@@ -36,8 +36,12 @@ def resolve(requirements: list[str]) -> list[str]:
     command += ["--ignore-installed", "--report", "-", *requirements]
     report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     pins = (item["metadata"] for item in json.loads(report)["install"])
+    # Whatever is asked for on some systems only stays so.
+    limited = {r.partition("==")[0]: r for r in requirements if ";" in r}
     return sorted(
-        f"{pin['name'].lower()}=={pin['version'].partition('+')[0]}" for pin in pins
+        limited.get(pin["name"].lower())
+        or f"{pin['name'].lower()}=={pin['version'].partition('+')[0]}"
+        for pin in pins
     )
 
 

@@ -62,6 +62,7 @@ def test_no_public_room_is_forgotten():
     }
     inside |= {
         "decay",
+        "gpu",
         "layers",
         "native",
         "optimizer",

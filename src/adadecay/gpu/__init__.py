@@ -1,0 +1,1 @@
+"""The GPU engine: Triton kernels for the step, their tables and launches."""

@@ -1,0 +1,260 @@
+"""Steps, θ and moments on a GPU, for tensors that were found suitable.
+
+In: a group's tensors. Out: weights and buffers updated, or θ, or moments. Layers of
+different devices or types go through plans of their own; a plan is kept as long as the
+sizes of its tensors stay the same.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from adadecay.gpu.plan import Plan, Update
+from adadecay.theta import Members
+
+if TYPE_CHECKING:
+    from adadecay.decay import GroupTensors
+
+MAX_PLANS = 64  # which gradients are missing may change from step to step
+
+
+class Job(NamedTuple):
+    """The layers of one device and type, ready to be launched."""
+
+    plan: Plan
+    table: Tensor
+    moments: Tensor | None
+    tensors: "GroupTensors"
+    buffers: list[Tensor]
+
+
+class Engine:
+    """The plans of one optimizer."""
+
+    def __init__(self) -> None:
+        self._plans: dict[object, Plan] = {}
+        self._failed = False
+
+    def step(
+        self,
+        tensors: "GroupTensors",
+        moments: Tensor | None = None,
+        *,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> bool:
+        """Take one step of a group.
+
+        Args:
+            tensors: the group's tensors; missing momentum buffers are filled in.
+            moments: the moments of each layer and its mean θ, where these tensors are
+                only parts of it.
+            grad_scale: what the gradients are to be divided by.
+            found_inf: leaves the step out where it is not 0.
+
+        Returns:
+            False, with nothing changed, where memory that is written has a second name,
+            and where the kernels cannot be compiled.
+        """
+        if self._failed:
+            return False
+        launched: list[Job] = []
+        try:
+            jobs = self._jobs(tensors, moments, zeros=found_inf is not None)
+            if any(job.plan.overlapping for job in jobs):
+                return False
+            for job in jobs:
+                _find_coefs(job)
+            for job in jobs:
+                _update(job, grad_scale, found_inf)
+                launched.append(job)
+        except Exception as error:
+            if launched:
+                raise
+            self._give_up(error)
+            return False
+        _keep_buffers(tensors, jobs)
+        return True
+
+    def rates(
+        self,
+        grads: Sequence[Tensor],
+        members: Members,
+        alpha: float,
+        *,
+        unit_mean: bool = False,
+        moments: Tensor | None = None,
+    ) -> list[Tensor] | None:
+        """Return θ as :func:`adadecay.theta.rates` does; None where that must do it.
+
+        All gradients are of one device and type.
+        """
+        if self._failed:
+            return None
+        try:
+            plan = self._plan("rates", grads, members)
+            with plan.on_device():
+                thetas = [torch.empty_like(g, dtype=torch.float32) for g in grads]
+                table, _ = plan.point_to(grads, thetas)
+                plan.find_coefs(table, alpha, unit_mean=unit_mean, moments=moments)
+                plan.store_rates(table)
+        except Exception as error:
+            self._give_up(error)
+            return None
+        return thetas
+
+    def moments(self, grads: Sequence[Tensor], members: Members) -> Tensor | None:
+        """Return what :func:`adadecay.theta.moments` does; None where that must do it.
+
+        All gradients are of one device and type.
+        """
+        if self._failed:
+            return None
+        try:
+            plan = self._plan("moments", grads, members)
+            rows = torch.empty(len(members), 3, dtype=torch.float64, device=plan.device)
+            with plan.on_device():
+                table, _ = plan.point_to(grads)
+                plan.sum(table)
+                plan.merge(table, None, rows, 0.0)
+        except Exception as error:
+            self._give_up(error)
+            return None
+        return rows
+
+    def _plan(self, use: str, grads: Sequence[Tensor], members: Members) -> Plan:
+        """Return the plan of tensors of these sizes, for one use of its table."""
+        device, dtype = grads[0].device, grads[0].dtype
+        sizes = tuple(grad.numel() for grad in grads)
+        key = use, device, dtype, sizes, tuple(map(tuple, members))
+        if key not in self._plans:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[key] = Plan(device, dtype, sizes, members)
+        return self._plans[key]
+
+    def _jobs(
+        self, tensors: "GroupTensors", moments: Tensor | None, *, zeros: bool
+    ) -> list[Job]:
+        """Make the tables of a step, and what it writes to."""
+        jobs = []
+        kinds = _layers_by_kind(tensors.grads, tensors.members)
+        for layers in kinds:
+            part, rows = tensors, moments
+            if len(kinds) > 1:
+                part = tensors.select(layers)
+                rows = None if moments is None else _rows(moments, layers)
+            first = [buffer is None for buffer in part.buffers]
+            buffers: list[Tensor] = []
+            if tensors.group["momentum"] != 0:
+                # Of a step that is left out on the device, zeros must be what remains.
+                make = torch.zeros_like if zeros else torch.empty_like
+                pairs = zip(part.params, part.buffers, strict=True)
+                buffers = [make(p) if b is None else b for p, b in pairs]
+            plan = self._plan("step", part.grads, part.members)
+            fresh = first if buffers and not zeros else []
+            with plan.on_device():
+                table, changed = plan.point_to(part.grads, part.params, buffers, fresh)
+            if changed:
+                plan.overlapping = overlap(part.params + buffers, part.grads)
+            jobs.append(Job(plan, table, rows, part, buffers))
+        return jobs
+
+    def _give_up(self, error: Exception) -> None:
+        """Warn once, and leave this and all later steps to torch's operations."""
+        capturing = torch.cuda.is_available() and (
+            torch.cuda.is_current_stream_capturing()
+        )
+        if capturing or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            raise error
+        self._failed = True
+        warnings.warn(
+            "AdaDecay's GPU kernels do not work here, so its steps go through torch's "
+            f"operations: {type(error).__name__}: {error}",
+            stacklevel=4,
+        )
+
+
+def overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
+    """Whether memory that is written has another name among the tensors."""
+    spans = sorted(
+        (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size(), is_written)
+        for tensors, is_written in ((written, True), (read, False))
+        for t in tensors
+        if t.numel()
+    )
+    reach = {True: 0, False: 0}  # how far any span, written or read, has come
+    for begin, end, is_written in spans:
+        if begin < reach[True] or (is_written and begin < reach[False]):
+            return True
+        reach[is_written] = max(reach[is_written], end)
+    return False
+
+
+def _find_coefs(job: Job) -> None:
+    tensors = job.tensors
+    if _decays(tensors):
+        with job.plan.on_device():
+            job.plan.find_coefs(
+                job.table,
+                tensors.alpha,
+                unit_mean=tensors.unit_mean,
+                moments=job.moments,
+            )
+
+
+def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
+    group, device = job.tensors.group, job.plan.device
+    given = Update(
+        lr=_scalar(group["lr"], device),
+        decay=_scalar(group["weight_decay"], device),
+        momentum=float(group["momentum"]),
+        gain=1.0 - group["dampening"],
+        grad_scale=None if grad_scale is None else grad_scale.to(device),
+        found_inf=None if found_inf is None else found_inf.to(device),
+        nesterov=bool(group["nesterov"]),
+        maximize=bool(group["maximize"]),
+        decoupled=bool(group["decoupled"]),
+    )
+    with job.plan.on_device():
+        job.plan.update(job.table, given, decays=_decays(job.tensors))
+    increment_version(job.tensors.params + job.buffers)
+
+
+def _keep_buffers(tensors: "GroupTensors", jobs: list[Job]) -> None:
+    indices = {position: i for i, position in enumerate(tensors.positions)}
+    for job in jobs:
+        if job.buffers:
+            pairs = zip(job.tensors.positions, job.buffers, strict=True)
+            for position, buffer in pairs:
+                tensors.buffers[indices[position]] = buffer
+
+
+def _decays(tensors: "GroupTensors") -> bool:
+    value = tensors.group["weight_decay"]
+    return isinstance(value, Tensor) or value != 0
+
+
+def _scalar(value: float | Tensor, device: torch.device) -> float | Tensor:
+    """Return a number, or a number on the device: what is there is not read here."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    return value.item() if value.device.type != device.type else value.to(device)
+
+
+def _rows(moments: Tensor, layers: list[int]) -> Tensor:
+    """Select rows without sending their numbers to the device."""
+    return torch.stack([moments[layer] for layer in layers])
+
+
+def _layers_by_kind(grads: Sequence[Tensor], members: Members) -> list[list[int]]:
+    """Sort the numbers of layers by device and type."""
+    kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for number, layer in enumerate(members):
+        first = grads[layer[0]]
+        kinds.setdefault((first.device, first.dtype), []).append(number)
+    return list(kinds.values())
