@@ -53,16 +53,14 @@ class Steps:
         self.state = {}
         self.engine = Engine()
 
+    def of(self, _groups):
+        """Return the layers of the groups, as `Layers` does."""
+        return [self.members]
+
     def take(self, grads, moments=None, **given):
         for param, grad in zip(self.params, grads, strict=True):
             param.grad = grad
-        tensors = decay.collect(
-            self.group,
-            self.members,
-            self.state,
-            alpha=self.group["alpha"],
-            unit_mean=self.group["unit_mean"],
-        )
+        tensors = decay.collect([self.group], self, self.state)[0]
         with torch.no_grad():
             done = self.engine.step(tensors, moments, **given)
         for i, buffer in zip(tensors.positions, tensors.buffers, strict=True):

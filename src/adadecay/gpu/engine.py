@@ -197,7 +197,7 @@ def overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
 
 def _find_coefs(job: Job) -> None:
     tensors = job.tensors
-    if _decays(tensors):
+    if tensors.decays:
         with job.plan.on_device():
             job.plan.find_coefs(
                 job.table,
@@ -221,7 +221,7 @@ def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> No
         decoupled=bool(group["decoupled"]),
     )
     with job.plan.on_device():
-        job.plan.update(job.table, given, decays=_decays(job.tensors))
+        job.plan.update(job.table, given, decays=job.tensors.decays)
     increment_version(job.tensors.params + job.buffers)
 
 
@@ -232,11 +232,6 @@ def _keep_buffers(tensors: "GroupTensors", jobs: list[Job]) -> None:
             pairs = zip(job.tensors.positions, job.buffers, strict=True)
             for position, buffer in pairs:
                 tensors.buffers[indices[position]] = buffer
-
-
-def _decays(tensors: "GroupTensors") -> bool:
-    value = tensors.group["weight_decay"]
-    return isinstance(value, Tensor) or value != 0
 
 
 def _scalar(value: float | Tensor, device: torch.device) -> float | Tensor:
