@@ -1,20 +1,21 @@
 // The loops of the kernel, written once for every instruction set: included by each
 // isa_*.cpp file after vector.hpp, inside the same unnamed namespace.
 
+// The vectors that hold elements of each type, and their scalars.
+Floats vector_of(...);
+Doubles vector_of(const double*);
 template <class T>
-struct VectorOf {
-  using type = Floats;
-};
-template <>
-struct VectorOf<double> {
-  using type = Doubles;
-};
+using VectorOf = decltype(vector_of(static_cast<const T*>(nullptr)));
+template <class T>
+using ScalarOf = typename VectorOf<T>::Scalar;
 
 // The hardware prefetches a stream only up to the end of a page, and then waits until
 // the address of the next page is translated. Touching one line of each page sixteen
 // pages ahead hides that: a quarter off the time of a large step. Not beyond the
 // thread's own share, because another thread may be writing there.
 constexpr int64_t kPage = 4096, kAhead = 16;
+// A single stream leaves memory idle: the sums also fetch each line this early.
+constexpr int64_t kLine = 64, kLinesAhead = 32;
 
 template <class T, class... Streams>
 INLINE void prefetch_pages(Extent extent, int64_t i, const Streams*... streams) {
@@ -64,6 +65,9 @@ Sums sum_in_float(const T* grad, Extent extent, double by) {
   int64_t i = 0;
   for (; i + kStep <= extent.count; i += kStep) {
     prefetch_pages<T>(extent, i, grad);
+    for (int64_t k = 0; k < kStep * int64_t{sizeof(T)}; k += kLine) {
+      __builtin_prefetch(reinterpret_cast<const char*>(grad + i) + kLinesAhead * kLine + k);
+    }
     Floats first, second;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
@@ -147,10 +151,23 @@ struct Denominators {
   }
 };
 
-template <class T, ThetaForm kForm>
-double rate_piece(const T* grad, int64_t count, const Theta& theta, Output output,
-                  typename VectorOf<T>::type::Scalar* out) {
-  using V = typename VectorOf<T>::type;
+// Calls function(form) with the form that these elements are computed in as a type.
+template <ThetaForm kForm>
+struct FormTag {
+  static constexpr ThetaForm form = kForm;
+};
+template <class T, class Function>
+auto with_form(ThetaForm form, Function function) {
+  if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
+    if (form == ThetaForm::affine) return function(FormTag<ThetaForm::affine>{});
+    if (form == ThetaForm::scaled) return function(FormTag<ThetaForm::scaled>{});
+  }
+  return function(FormTag<ThetaForm::centred>{});
+}
+
+template <class T, ThetaForm kForm, Output kOutput>
+double rate_piece(const T* grad, int64_t count, const Theta& theta, ScalarOf<T>* out) {
+  using V = VectorOf<T>;
   constexpr int kRun = 8;  // vectors added in their own precision
   const Denominators<V, kForm> denominators(theta);
   const V numerator = V::all(theta.numerator);
@@ -160,7 +177,8 @@ double rate_piece(const T* grad, int64_t count, const Theta& theta, Output outpu
     Folded<V> run = {};
     for (int k = 0; k < kRun && i + V::width <= count; ++k, i += V::width) {
       const V q = denominators(V::load(grad + i)), value = held(numerator) / q;
-      if (output != Output::none) store(out + i, output == Output::theta ? value : q);
+      if (kOutput == Output::theta) store(out + i, value);
+      if (kOutput == Output::denominators) store(out + i, q);
       add(run, value);
     }
     add(total, run);
@@ -169,12 +187,12 @@ double rate_piece(const T* grad, int64_t count, const Theta& theta, Output outpu
   if (i < count) {
     const int64_t rest = count - i;
     T grads[V::width] = {};
-    typename V::Scalar thetas[V::width], outs[V::width];
+    ScalarOf<T> thetas[V::width], outs[V::width];
     __builtin_memcpy(grads, grad + i, rest * sizeof(T));
-    rate_piece<T, kForm>(grads, V::width, theta, Output::theta, thetas);
+    rate_piece<T, kForm, Output::theta>(grads, V::width, theta, thetas);
     for (int64_t k = 0; k < rest; ++k) all += thetas[k];
-    if (output != Output::none) {
-      rate_piece<T, kForm>(grads, V::width, theta, output, outs);
+    if (kOutput != Output::none) {
+      rate_piece<T, kForm, kOutput>(grads, V::width, theta, outs);
       __builtin_memcpy(out + i, outs, rest * sizeof outs[0]);
     }
   }
@@ -185,20 +203,19 @@ template <class T>
 double rates_of(const void* memory, int64_t count, const Theta& theta, Output output,
                 void* to) {
   const T* grad = static_cast<const T*>(memory);
-  auto* out = static_cast<typename VectorOf<T>::type::Scalar*>(to);
+  auto* out = static_cast<ScalarOf<T>*>(to);
   if (theta.form == ThetaForm::one) {
     for (int64_t i = 0; output != Output::none && i < count; ++i) out[i] = 1;
     return static_cast<double>(count);
   }
-  if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
-    if (theta.form == ThetaForm::affine) {
-      return rate_piece<T, ThetaForm::affine>(grad, count, theta, output, out);
+  return with_form<T>(theta.form, [&](auto tag) {
+    constexpr ThetaForm kForm = tag.form;
+    switch (output) {
+      case Output::none: return rate_piece<T, kForm, Output::none>(grad, count, theta, out);
+      case Output::theta: return rate_piece<T, kForm, Output::theta>(grad, count, theta, out);
+      default: return rate_piece<T, kForm, Output::denominators>(grad, count, theta, out);
     }
-    if (theta.form == ThetaForm::scaled) {
-      return rate_piece<T, ThetaForm::scaled>(grad, count, theta, output, out);
-    }
-  }
-  return rate_piece<T, ThetaForm::centred>(grad, count, theta, output, out);
+  });
 }
 
 // The options of a step. The usual ones are constants, so that the compiler removes the
@@ -257,29 +274,34 @@ struct Stepper {
 
 template <class T, ThetaForm kForm, class Flags>
 void update_piece(T* param, const T* grad, T* buffer,
-                  const typename VectorOf<T>::type::Scalar* stored, Extent extent,
+                  const ScalarOf<T>* stored, Extent extent,
                   const Theta& theta, const Update& u, Flags on) {
-  using V = typename VectorOf<T>::type;
+  using V = VectorOf<T>;
   constexpr bool kAdaptive = kForm != ThetaForm::one;
   const Stepper<V, kAdaptive, Flags> step(on, u);
   const Denominators<V, kForm> denominators(theta);
   const V numerator = V::all(theta.numerator * decay_factor(u));
   const V factor = V::all(decay_factor(u));
-  V b = V::all(0.0);
+  const auto denominators_at = [&](int64_t at) __attribute__((always_inline)) -> V {
+    if (kForm == ThetaForm::stored) return V::load(stored + at);
+    return denominators(V::load(grad + at));
+  };
+  V b = V::all(0.0), next = b;
   int64_t i = 0;
+  if (kAdaptive && V::width <= extent.count) next = denominators_at(0);
   for (; i + V::width <= extent.count; i += V::width) {
     if (on.momentum) {
       prefetch_pages<T>(extent, i, param, grad, buffer);
     } else {
       prefetch_pages<T>(extent, i, param, grad);
     }
-    const V g = V::load(grad + i);
-    V decay = factor;
-    if (kForm == ThetaForm::stored) {
-      decay = held(numerator) / V::load(stored + i);
-    } else if (kAdaptive) {
-      decay = held(numerator) / denominators(g);
+    // The next denominators are computed before these are used: their latencies overlap.
+    const V q = next;
+    if (kAdaptive && i + 2 * V::width <= extent.count) {
+      next = denominators_at(i + V::width);
     }
+    const V decay = kAdaptive ? V(held(numerator) / q) : factor;
+    const V g = V::load(grad + i);
     V w = V::load(param + i);
     if (on.momentum && !on.is_first_step) b = V::load(buffer + i);
     step(w, g, b, decay);
@@ -306,30 +328,23 @@ void update_of(void* param, const void* grad, void* buffer, bool is_first_step,
   T* w = static_cast<T*>(param);
   const T* g = static_cast<const T*>(grad);
   T* b = static_cast<T*>(buffer);
-  const auto* q = static_cast<const typename VectorOf<T>::type::Scalar*>(denominators);
+  const auto* q = static_cast<const ScalarOf<T>*>(denominators);
   const AnyFlags on = {u.weight_decay != 0.0, u.decoupled, b != nullptr, is_first_step,
                        u.dampening != 0.0,    u.nesterov,  u.maximize};
   const bool usual = on.decays && !on.decoupled && on.momentum && !on.is_first_step &&
                      !on.damped && !on.nesterov && !on.maximize;
-  using Form = ThetaForm;
-  if (theta.form == Form::one) {
-    return update_piece<T, Form::one>(w, g, b, q, extent, theta, u, on);
-  }
-  if (q != nullptr) {
-    return update_piece<T, Form::stored>(w, g, b, q, extent, theta, u, on);
-  }
-  if constexpr (sizeof(T) != sizeof(double)) {  // float64 is always centred
-    if (theta.form == Form::affine && usual) {
-      return update_piece<T, Form::affine>(w, g, b, q, extent, theta, u, UsualFlags{});
+  const auto update = [&](auto tag, auto flags) {
+    update_piece<T, tag.form>(w, g, b, q, extent, theta, u, flags);
+  };
+  using Stored = FormTag<ThetaForm::stored>;
+  if (theta.form == ThetaForm::one) return update(FormTag<ThetaForm::one>{}, on);
+  if (q != nullptr) return usual ? update(Stored{}, UsualFlags{}) : update(Stored{}, on);
+  with_form<T>(theta.form, [&](auto tag) {
+    if constexpr (tag.form == ThetaForm::affine) {
+      if (usual) return update(tag, UsualFlags{});
     }
-    if (theta.form == Form::affine) {
-      return update_piece<T, Form::affine>(w, g, b, q, extent, theta, u, on);
-    }
-    if (theta.form == Form::scaled) {
-      return update_piece<T, Form::scaled>(w, g, b, q, extent, theta, u, on);
-    }
-  }
-  return update_piece<T, Form::centred>(w, g, b, q, extent, theta, u, on);
+    update(tag, on);
+  });
 }
 
 constexpr Isa isa_of_loops(const char* name) {

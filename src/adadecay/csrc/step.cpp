@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t kPiece = 65536;    // elements of a piece, at least
 constexpr int64_t kMaxPieces = 128;  // of a tensor: bounds the memory of a step
 constexpr int64_t kWhole = 131072;   // elements of a layer that is one task
+// Elements of a layer whose denominators a single thread keeps for unit_mean.
+constexpr int64_t kScratch = 1048576;
 // Elements per thread. Waking a thread and waiting for it costs microseconds on an idle
 // machine, but milliseconds where another process has its core.
 constexpr int64_t kThreadShare = 1048576;
@@ -83,10 +85,7 @@ class Pass {
       }
       push_tasks(static_cast<int>(l));
     }
-    if (averages_) {
-      scratches_.resize(threads_);
-      for (auto& scratch : scratches_) scratch.reset(new char[kWhole * plan.widest]);
-    }
+    if (averages_) make_scratches();
   }
 
   void run() {
@@ -105,6 +104,21 @@ class Pass {
  private:
   Members members(const Layer& layer) const {
     return {tensors_.data() + layer.first, layer.last - layer.first, layer.size};
+  }
+
+  // Scratch memory is for the denominators of θ between the pass that averages θ and the
+  // update. A layer that several threads share has none: they are computed twice.
+  void make_scratches() {
+    int64_t largest = 0;
+    for (const Layer& layer : plan_.layers) {
+      if (is_kept(layer)) largest = std::max(largest, layer.size);
+    }
+    scratches_.resize(threads_);
+    for (auto& scratch : scratches_) scratch.reset(new char[largest * plan_.widest]);
+  }
+
+  bool is_kept(const Layer& layer) const {
+    return averages_ && layer.size <= (threads_ == 1 ? kScratch : kWhole);
   }
 
   void push_tasks(int l) {
@@ -126,23 +140,23 @@ class Pass {
   void work() {
     size_t stage = 0;
     const int thread = thread_.fetch_add(1, std::memory_order_relaxed);
-    char* scratch = averages_ ? scratches_[thread].get() : nullptr;
     for (;;) {
       const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
       if (task >= tasks_) return;
       while (stage + 1 < stages_.size() && stages_[stage + 1].first <= task) ++stage;
       const Stage& s = stages_[stage];
+      const Layer& layer = plan_.layers[s.layer];
+      char* scratch = is_kept(layer) ? scratches_[thread].get() : nullptr;
       if (s.kind == Kind::whole) {
-        do_layer(s.layer, scratch);
+        do_layer(layer, states_[s.layer], scratch);
       } else {
-        do_task(s, static_cast<int>(task - s.first));
+        do_task(s, layer, states_[s.layer], static_cast<int>(task - s.first), scratch);
       }
     }
   }
 
-  void do_task(const Stage& stage, int task) {
-    const Layer& layer = plan_.layers[stage.layer];
-    State& state = states_[stage.layer];
+  void do_task(const Stage& stage, const Layer& layer, State& state, int task,
+               char* scratch) {
     const int begin = task * stage.pieces;
     const int end = std::min(begin + stage.pieces, layer.pieces);
     if (stage.kind == Kind::sums) {
@@ -150,19 +164,15 @@ class Pass {
       if (is_last(state.sums_left, end - begin)) finish_sums(layer, state);
     } else if (stage.kind == Kind::rates) {
       wait_for(state.sums_ready);
-      rate_pieces(layer, state, begin, end, nullptr);
+      rate_pieces(layer, state, begin, end, scratch);
       if (is_last(state.rates_left, end - begin)) finish_rates(layer, state);
     } else {
       wait_for(averages_ ? state.rates_ready : state.sums_ready);
-      update_pieces(layer, state, begin, end, nullptr);
+      update_pieces(layer, state, begin, end, scratch);
     }
   }
 
-  // `scratch` holds the denominators of θ between the pass that averages θ and the
-  // update, so that they are computed once.
-  void do_layer(int l, char* scratch) {
-    const Layer& layer = plan_.layers[l];
-    State& state = states_[l];
+  void do_layer(const Layer& layer, State& state, char* scratch) {
     if (adaptive_ && layer.size > 0) {
       sum_pieces(layer, state, 0, layer.pieces);
       finish_sums(layer, state);
