@@ -3,6 +3,7 @@
 #   make test    lint, types and every test
 #   make lint    ruff and mypy alone
 #   make bench   the cost of a step
+#   make soak    the attack on library and lab in a shortened form, from seeds
 #   make dist    a wheel with the kernel, and an sdist, in dist/
 #   make lock    renew the two lock files from pyproject.toml (maintainers)
 PYTHON ?= python3

@@ -295,3 +295,25 @@ def test_pooled_layers_may_mix_tiny_doubles_with_lower_precision(form, low, size
     for mine, its in zip(ours, theirs, strict=True):
         error = 1e-6 if its.dtype in (torch.float32, torch.float64) else 1e-2
         torch.testing.assert_close(mine, its, rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("unit_mean", [False, True])
+@pytest.mark.parametrize("alpha", [4.0, -2.0])
+@pytest.mark.parametrize("size", [1e-60, 1e-65, 1e-170, 1e-300], ids=str)
+@pytest.mark.parametrize("low", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_zeros_pooled_with_tiny_doubles(form, low, size, alpha, unit_mean):
+    """The deviation is below every float but 0, which lies one or two from the mean."""
+    torch.manual_seed(2)
+    small = torch.tensor([0.0, 0.0, 1e-7, -1.0]).to(low)
+    for rest in (torch.zeros(40, dtype=low), small.repeat(10)):
+        grads = [size * (1 + torch.rand(90, dtype=torch.float64)), rest]
+        ours = [torch.nn.Parameter(torch.ones_like(grad)) for grad in grads]
+        theirs = copies(ours)
+        options = {"lr": 0.5, "weight_decay": 0.5, "layer_of": lambda name: "one"}
+        options |= {"alpha": alpha, "unit_mean": unit_mean}
+        for params, engine in ((ours, {"fused": True}), (theirs, {"foreach": True})):
+            named = zip(("a", "b"), params, strict=True)
+            run(AdaDecay(named, **options, **engine), params, [grads])
+        for mine, its in zip(ours, theirs, strict=True):
+            error = 1e-6 if its.dtype in (torch.float32, torch.float64) else 1e-2
+            torch.testing.assert_close(mine, its, rtol=0, atol=error)

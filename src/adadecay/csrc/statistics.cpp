@@ -66,8 +66,17 @@ Theta f32_theta(double mean_high, double mean_low, double sigma, double alpha) {
   Theta theta;
   theta.scale = ordinary ? 1.0 : sigma < 1.0 ? 0x1p100 : 0x1p-60;
   const double high = mean_high * theta.scale, low = mean_low * theta.scale;
-  theta.slope =
-      static_cast<float>(within(-alpha * kLog2E / (sigma * theta.scale), FLT_MAX));
+  const double slope = -alpha * kLog2E / (sigma * theta.scale);
+  if (std::fabs(slope) >= 0x1p120) {
+    // Beyond float, as only pooled float64 gradients can be: every |g| here is 0, or so
+    // many deviations from the mean that θ is at its limit.
+    theta.form = ThetaForm::scaled;
+    theta.slope = std::copysign(0x1p120, slope);
+    theta.factor = std::exp2(within(-high * slope, 60.0));
+    theta.limit = 126.0 / 0x1p120;
+    return theta;
+  }
+  theta.slope = static_cast<float>(slope);
   const double intercept = -high * theta.slope;
   if (intercept >= 0.0 && intercept < 16.0 && -theta.slope > 0x1p-120 &&
       -theta.slope < 0x1p120) {
