@@ -4,7 +4,6 @@ import functools
 
 import torch
 import torch.distributed as dist
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import OneCycleLR
 
@@ -33,6 +32,7 @@ def one_cycle(optimizer):
 def zero_redundancy(rank, size):
     """The same training as in one process, with a resume in the middle of it."""
     from ranks import assert_same_parameters, network, train
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # torch warns of itself
 
     double = torch.float64
     for make, settings in CASES:
