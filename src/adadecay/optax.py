@@ -43,7 +43,7 @@ def adadecay(
     layer_of: LayerOf | None = None,
     accumulator_dtype: Any | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer AdaDecay, as :func:`optax.sgd` with adaptive decay.
+    """Return the optimizer AdaDecay: :func:`optax.sgd` with adaptive decay.
 
     Args:
         learning_rate: η, a number or a schedule.
@@ -54,34 +54,20 @@ def adadecay(
         decoupled: shrink the weights by ηλθ apart from the momentum step.
         unit_mean: divide θ by its mean over the layer.
         mask: which leaves decay, as in :func:`optax.add_decayed_weights`.
-        layer_of: from a leaf's path, as ``dense.kernel``, to its layer's name; leaves
-            of one layer pool their statistics. None: each leaf is a layer.
+        layer_of: from a leaf's path, as ``dense.kernel``, to its layer's name.
         accumulator_dtype: of the momentum.
-
-    Returns:
-        The transformation. Its updates are to be added to the parameters.
 
     Example:
         >>> optimizer = adadecay(0.1, momentum=0.9, weight_decay=5e-4)
-        >>> params = {"w": jnp.ones(3)}
-        >>> state = optimizer.init(params)
-        >>> updates, state = optimizer.update({"w": jnp.zeros(3)}, state, params)
+        >>> state = optimizer.init({"w": jnp.ones(3)})
     """
-    move = (
-        optax.identity()
-        if momentum is None
-        else optax.trace(momentum, nesterov, accumulator_dtype)
-    )
-    decay = add_adaptive_decayed_weights(
-        weight_decay,
-        alpha,
-        mask,
-        inner=move if decoupled else None,
-        unit_mean=unit_mean,
-        layer_of=layer_of,
-    )
-    scale = optax.scale_by_learning_rate(learning_rate)
-    return optax.chain(decay, scale) if decoupled else optax.chain(decay, move, scale)
+    move = optax.identity()
+    if momentum is not None:
+        move = optax.trace(momentum, nesterov, accumulator_dtype)
+    inner, after = (move, optax.identity()) if decoupled else (None, move)
+    options: Any = {"inner": inner, "unit_mean": unit_mean, "layer_of": layer_of}
+    decay = add_adaptive_decayed_weights(weight_decay, alpha, mask, **options)
+    return optax.chain(decay, after, optax.scale_by_learning_rate(learning_rate))
 
 
 def add_adaptive_decayed_weights(
@@ -93,7 +79,7 @@ def add_adaptive_decayed_weights(
     unit_mean: bool = False,
     layer_of: LayerOf | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Add λθw to the updates, with θ from the gradients that come in.
+    r"""Return a transform that adds λθw to the updates, with θ from the gradients.
 
     First in a chain it is coupled decay. For decoupled decay give what stands between
     gradient and decay as ``inner``: θ is still of the gradient itself, as it must be.
@@ -101,41 +87,30 @@ def add_adaptive_decayed_weights(
     Args:
         weight_decay: λ, a number or a schedule.
         alpha: steepness α of the sigmoid.
-        mask: a tree of booleans, or a function that makes one of the parameters, with
-            True where to decay; a prefix of the parameters' tree will do.
+        mask: a tree of booleans (or a prefix of it), or a function that makes one.
         inner: a transformation that the updates pass before λθw is added.
         unit_mean: divide θ by its mean over the layer.
-        layer_of: from a leaf's path to its layer's name, to pool statistics.
-
-    Returns:
-        The transformation.
+        layer_of: from a leaf's path to its layer's name; each leaf is a layer if None.
 
     Example:
-        >>> adamw = optax.chain(
-        ...     add_adaptive_decayed_weights(0.01, inner=optax.scale_by_adam()),
-        ...     optax.scale_by_learning_rate(1e-3),
-        ... )
+        >>> decay = add_adaptive_decayed_weights(0.01, inner=optax.scale_by_adam())
+        >>> adamw = optax.chain(decay, optax.scale_by_learning_rate(1e-3))
     """
     within = optax.with_extra_args_support(inner or optax.identity())
 
     def init(params: Any) -> AdaptiveDecayState:
         return AdaptiveDecayState(jnp.zeros([], jnp.int32), within.init(params))
 
-    def update(
-        updates: Any, state: AdaptiveDecayState, params: Any = None, **extra: Any
-    ) -> tuple[Any, AdaptiveDecayState]:
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
         if params is None:
             raise ValueError(
-                "adaptive decay needs the parameters: call update(updates, state, "
-                "params)"
+                "adaptive decay needs params: update(grads, state, params)"
             )
-        coefficient = (
-            weight_decay(state.steps) if callable(weight_decay) else weight_decay
-        )
         chosen = mask(params) if callable(mask) else mask
-        thetas = _tree_rates(updates, chosen, alpha, unit_mean, layer_of)
-        updates, moved = within.update(updates, state.inner, params, **extra)
-        decayed = _add_decay(updates, thetas, params, coefficient)
+        thetas = _tree_rates(grads, chosen, alpha, unit_mean, layer_of)
+        updates, moved = within.update(grads, state.inner, params, **extra)
+        decay = weight_decay(state.steps) if callable(weight_decay) else weight_decay
+        decayed = _add_decay(updates, thetas, params, decay)
         return decayed, AdaptiveDecayState(optax.safe_increment(state.steps), moved)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -185,8 +160,8 @@ def _spread(mask: Any, grads: Any) -> list[bool]:
 
 def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:
     """Add λθw to the leaves that have a θ; the product is rounded once."""
-    flattened: tuple[list[Any], Any] = jax.tree.flatten(updates, is_leaf=_is_none)
-    leaves, tree = flattened
+    tree: Any
+    leaves, tree = jax.tree.flatten(updates, is_leaf=_is_none)
     weights = tree.flatten_up_to(params)
     for i, theta in enumerate(thetas):
         if theta is not None:

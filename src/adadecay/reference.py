@@ -62,17 +62,11 @@ def step(
     buffers: Sequence[Array | None],
     *,
     layers: Sequence[Hashable] | None = None,
-    lr: float,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    maximize: bool = False,
     alpha: float = 4.0,
-    decoupled: bool = False,
     unit_mean: bool = False,
+    **options: Any,
 ) -> tuple[list[Array], list[Array | None]]:
-    """Take one step of Algorithm 1, with the momentum of ``torch.optim.SGD``.
+    """Take one step of Algorithm 1, and return the new weights and buffers.
 
     Args:
         params: weights w.
@@ -80,18 +74,9 @@ def step(
         buffers: momentum buffers; None before the first step.
         layers: the layer of each array; arrays of one layer pool their statistics.
             None makes each array a layer of its own.
-        lr: learning rate η.
-        momentum: momentum factor.
-        dampening: dampening of the momentum.
-        weight_decay: decay coefficient λ.
-        nesterov: use Nesterov's momentum.
-        maximize: climb instead of descending.
         alpha: steepness α.
-        decoupled: shrink w apart from the momentum step, as Algorithm 1 is printed.
         unit_mean: divide θ by its mean over the layer.
-
-    Returns:
-        The new weights and the new buffers.
+        options: those of :func:`move`.
     """
     layers = list(range(len(grads))) if layers is None else layers
     thetas: list[Array] = [np.empty(0)] * len(grads)
@@ -100,23 +85,35 @@ def step(
         rates = decay_rates([grads[i] for i in members], alpha, unit_mean=unit_mean)
         for i, theta in zip(members, rates, strict=True):
             thetas[i] = theta
+    arrays = zip(params, grads, thetas, buffers, strict=True)
+    moved = [move(*each, **options) for each in arrays]
+    return [w for w, _ in moved], [buffer for _, buffer in moved]
 
-    new_params: list[Array] = []
-    new_buffers: list[Array | None] = []
-    for w, g, buffer, theta in zip(params, grads, buffers, thetas, strict=True):
-        direction = -g if maximize else g
-        if decoupled:
-            # Eq. 9 to the letter: (1 − η λ θ) w, then the step on g.
-            shrunk = w * (1 - lr * weight_decay * theta)
+
+def move(
+    w: Array,
+    g: Array,
+    theta: Array,
+    buffer: Array | None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+    decoupled: bool = False,
+) -> tuple[Array, Array | None]:
+    """Move one array of weights as ``torch.optim.SGD`` does, with a decay of λθ."""
+    direction = -g if maximize else g
+    if decoupled:
+        w = w * (1 - lr * weight_decay * theta)  # Eq. 9 to the letter, then the step
+    else:
+        direction = direction + weight_decay * theta * w
+    if momentum != 0:
+        if buffer is None:
+            buffer = direction
         else:
-            shrunk = w
-            direction = direction + weight_decay * theta * w
-        if momentum != 0:
-            if buffer is None:
-                buffer = direction
-            else:
-                buffer = momentum * buffer + (1 - dampening) * direction
-            direction = direction + momentum * buffer if nesterov else buffer
-        new_params.append(shrunk - lr * direction)
-        new_buffers.append(buffer)
-    return new_params, new_buffers
+            buffer = momentum * buffer + (1 - dampening) * direction
+        direction = direction + momentum * buffer if nesterov else buffer
+    return w - lr * direction, buffer

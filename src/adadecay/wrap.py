@@ -49,23 +49,17 @@ def adaptive_decay(
     r"""Give any optimizer adaptive decay: every weight decays at its own rate θ.
 
     The ``weight_decay`` of its parameter groups becomes λ, and stays where it is, for
-    schedulers and checkpoints. Decoupled, as in AdamW, each step is
-
-    .. math::
-        w \leftarrow (1 - \eta \lambda \theta)\, w, \quad \text{then the optimizer's
-        own step on } g;
-
-    coupled, as in Adam, the optimizer sees :math:`g + \lambda \theta \odot w`. With
-    ``alpha=0`` decoupled AdamW is AdamW and coupled Adam is Adam.
+    schedulers and checkpoints. Decoupled, as in AdamW, w is multiplied by
+    :math:`1 - \eta \lambda \theta` before the optimizer's own step; coupled, as in
+    Adam, the optimizer sees :math:`g + \lambda \theta \odot w`. With ``alpha=0``
+    decoupled AdamW is AdamW and coupled Adam is Adam.
 
     Args:
-        optimizer: any torch optimizer whose groups have a ``weight_decay``; it is
-            changed in place.
+        optimizer: any torch optimizer with ``weight_decay``; it is changed in place.
         alpha: steepness α of the sigmoid.
         decoupled: shrink the weights apart from the optimizer's step.
         unit_mean: divide θ by its mean over the layer.
-        layer_of: from parameter name to layer name, to pool statistics; needs named
-            parameters.
+        layer_of: from parameter name to layer name, to pool statistics.
 
     Returns:
         The same object. Its method ``remove()`` undoes this.
@@ -80,10 +74,10 @@ def adaptive_decay(
     check_alpha(alpha)
     layers = Layers(layer_of)
     layers.of(optimizer.param_groups)
-    with _class_of(optimizer, _adaptive_class(cast(Any, type(optimizer)))):
-        wrapped = cast(Any, optimizer)
-        wrapped._decay_settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
-        wrapped._layers = layers
+    _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
+    wrapped = cast(Any, optimizer)
+    wrapped._decay_settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
+    wrapped._layers = layers
     return optimizer
 
 
@@ -116,38 +110,58 @@ def _refuse_unsuitable(optimizer: object) -> None:
         )
 
 
-@contextmanager
-def _class_of(optimizer: Optimizer, kind: type[Optimizer]) -> Iterator[None]:
+def _become(optimizer: Any, kind: type[Optimizer]) -> None:
     """Change an optimizer's class, below the wrapper that a scheduler put on ``step``.
 
     A learning-rate scheduler stores a function on the instance, which remembers the
-    class's step and notes that it was called; here it is taken off and put on again.
+    class's step and notes that it was called; another one takes its place.
     """
-    own = optimizer.__dict__.get("step")
-    if own is not None and not hasattr(own, "_wrapped_by_lr_sched"):
-        raise ValueError(
-            f"the step of this {type(optimizer).__name__} was replaced by {own!r}, "
-            "which would bypass the decay: change the decay first, then replace it"
-        )
-    if own is not None:
-        del optimizer.step
-    optimizer.__class__ = kind
-    yield
-    if own is not None:
-        _note_calls(optimizer)
-
-
-def _note_calls(optimizer: Optimizer) -> None:
-    """Tell schedulers about steps, as ``torch.optim.lr_scheduler`` does."""
-    step = type(optimizer).step
+    own, step = optimizer.__dict__.get("step"), kind.step
 
     @functools.wraps(step)
     def noting(*args: Any, **kwargs: Any) -> Any:
-        cast(Any, optimizer)._opt_called = True
+        optimizer._opt_called = True
         return step(optimizer, *args, **kwargs)
 
-    cast(Any, noting)._wrapped_by_lr_sched = True
-    cast(Any, optimizer).step = noting
+    if own is not None:
+        if not hasattr(own, "_wrapped_by_lr_sched"):
+            raise ValueError(
+                f"the step of this {type(optimizer).__name__} was replaced by {own!r}, "
+                "which would bypass the decay: change the decay first, then replace it"
+            )
+        cast(Any, noting)._wrapped_by_lr_sched = True
+        optimizer.step = noting
+    optimizer.__class__ = kind
+
+
+class _Adaptive:
+    """What a wrapped optimizer has beside its own class."""
+
+    _plain: Any
+    _decay_settings: DecaySettings
+    _layers: Layers
+
+    def remove(self) -> None:
+        """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
+        _become(self, self._plain)
+        del self._decay_settings, self._layers
+
+    def __getstate__(self) -> dict[str, Any]:
+        settings = self._decay_settings
+        own = {"_decay_settings": settings, "_layers": Layers(settings.layer_of)}
+        return {**self._plain.__getstate__(self), **own}
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Let deepcopy and pickle find the class by way of the one that it extends."""
+        return _make_empty, (self._plain,), self.__getstate__()
+
+    def __repr__(self) -> str:
+        return f"{self._plain.__repr__(self)[:-1]}{self._decay_settings}\n)"
+
+
+def _make_empty(base: type[Optimizer]) -> Optimizer:
+    kind = _adaptive_class(cast(Any, base))
+    return kind.__new__(kind)
 
 
 @functools.cache
@@ -171,59 +185,24 @@ def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
     # The mark by which torch and its compiler see that the hooks are there.
     hooked: Any = Optimizer.profile_hook_step(step)
     hooked.hooked = True
-    body = {
-        "_plain": base,
-        "step": hooked,
-        "remove": _remove,
-        "__getstate__": _get_state,
-        "__reduce_ex__": _reduce,
-        "__repr__": _describe,
-        "__doc__": base.__doc__,
-        "__module__": __name__,
-    }
-    return type(f"Adaptive{base.__name__}", (base,), body)
+    body = {"_plain": base, "step": hooked, "__doc__": base.__doc__}
+    name = f"Adaptive{base.__name__}"
+    return type(name, (_Adaptive, base), {**body, "__module__": __name__})
 
 
 def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
     """Give the rule the loss of a closure that has been called, but not twice."""
-    answers = iter([loss])
+    answers = [loss]
 
     def answer() -> Any:
-        for first in answers:
-            return first
+        if answers:
+            return answers.pop()
         raise RuntimeError(
             f"{kind.__name__} calls its closure several times in one step; adaptive "
             "decay takes the gradients of one call"
         )
 
     return answer
-
-
-def _remove(self: Any) -> None:
-    """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
-    with _class_of(self, self._plain):
-        del self._decay_settings, self._layers
-
-
-def _get_state(self: Any) -> dict[str, Any]:
-    settings = self._decay_settings
-    own = {"_decay_settings": settings, "_layers": Layers(settings.layer_of)}
-    return {**self._plain.__getstate__(self), **own}
-
-
-def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
-    """Let deepcopy and pickle find the class by way of the one that it extends."""
-    return _make_empty, (self._plain,), self.__getstate__()
-
-
-def _make_empty(base: type[Optimizer]) -> Optimizer:
-    kind = _adaptive_class(cast(Any, base))
-    return kind.__new__(kind)
-
-
-def _describe(self: Any) -> str:
-    plain: str = self._plain.__repr__(self)
-    return f"{plain[:-1]}{self._decay_settings}\n)"
 
 
 @contextmanager
@@ -256,15 +235,12 @@ def _spare_gradients(
 
     torch's SGD does so by foreach with Nesterov and no λ, which is hidden from it here.
     """
-    ours = {id(param) for param, _ in replaced}
+    ours = {param for param, _ in replaced}
     for group in groups:
-        if not group.get("nesterov"):
-            continue
-        for param in group["params"]:
-            by_foreach = group.get("foreach") or (
-                group.get("foreach") is None and param.device.type != "cpu"
-            )
-            if by_foreach and param.grad is not None and id(param) not in ours:
+        for param in group["params"] if group.get("nesterov") else ():
+            foreach = group.get("foreach")
+            by_foreach = param.device.type != "cpu" if foreach is None else foreach
+            if by_foreach and param.grad is not None and param not in ours:
                 replaced.append((param, param.grad))
                 param.grad = param.grad.clone()
 
