@@ -6,7 +6,6 @@ of two arguments). θ is computed for all weights, as a step does it, and descri
 sample of each tensor.
 """
 
-import itertools
 import json
 import math
 import pathlib
@@ -57,6 +56,7 @@ class LayerRates:
     effective_decay: float
 
 
+@torch.no_grad()
 def measure(
     optimizer: Optimizer, *, model: nn.Module | None = None, samples: int = 1024
 ) -> list[LayerRates]:
@@ -80,15 +80,8 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    return _measure(optimizer, names_in(model), samples)
-
-
-@torch.no_grad()
-def _measure(
-    optimizer: Optimizer, names: dict[Tensor, str], samples: int
-) -> list[LayerRates]:
-    groups = collected(optimizer)
-    labels, rows = labels_of(groups, names), {}
+    groups, labels = collected(optimizer, model)
+    rows = {}
     for tensors, indices, thetas in sharding.all_rates(groups):
         whole = [tensors.params[i] for i in indices]
         params = [sharding.to_local(param) for param in whole]
@@ -103,8 +96,10 @@ def _measure(
     return [rows[param] for param in labels]
 
 
-def collected(optimizer: Any) -> list[GroupTensors]:
-    """Return the tensors of the groups that decay, of any optimizer that has θ."""
+def collected(
+    optimizer: Any, model: nn.Module | None = None
+) -> tuple[list[GroupTensors], dict[Tensor, str]]:
+    """Return the tensors that have gradients, and the names of those that decay."""
     settings = getattr(optimizer, "_decay_settings", None)
     if settings is None and not isinstance(optimizer, AdaDecay):
         raise TypeError(
@@ -112,25 +107,17 @@ def collected(optimizer: Any) -> list[GroupTensors]:
             "AdaDecay, or an optimizer that adaptive_decay has changed"
         )
     groups, own = optimizer.param_groups, settings and vars(settings)
-    return decay.collect(groups, optimizer._layers, {}, own)
-
-
-def names_in(model: nn.Module | None) -> dict[Tensor, str]:
-    """Return the name of each parameter of a model."""
-    return {} if model is None else {p: n for n, p in model.named_parameters()}
-
-
-def labels_of(
-    groups: list[GroupTensors], names: dict[Tensor, str]
-) -> dict[Tensor, str]:
-    """Return what the tensors that decay are called."""
-    return {
+    found = decay.collect(groups, optimizer._layers, {}, own)
+    named = () if model is None else model.named_parameters()
+    names: dict[Tensor, str] = {param: name for name, param in named}
+    labels = {
         param: own[position] if own else names.get(param, f"group{number}.{position}")
-        for number, tensors in enumerate(groups)
+        for number, tensors in enumerate(found)
         for own in [tensors.group.get("param_names")]
         for param, position in zip(tensors.params, tensors.positions, strict=True)
         if tensors.decays
     }
+    return found, labels
 
 
 def _describe(
@@ -207,24 +194,14 @@ class Monitor:
         collected(optimizer)
         self.writers, self.every, self.model = list(writers), every, model
         self.samples, self.step = samples, start_step
-        self._names: dict[Tensor, str] = {}
         self._handle = optimizer.register_step_post_hook(self._after)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        due = self.step % self.every == 0
-        if due:
-            layers = self.look(optimizer)
+        if self.step % self.every == 0:
+            layers = measure(optimizer, model=self.model, samples=self.samples)
             for write in self.writers:
                 write(self.step, layers)
         self.step += 1
-
-    def look(self, optimizer: Optimizer) -> list[LayerRates]:
-        """Measure now, whatever the step, without calling the writers."""
-        params = itertools.chain(*(g["params"] for g in optimizer.param_groups))
-        # Walking through a model costs more than this; parameters seldom change.
-        if self.model is not None and any(p not in self._names for p in params):
-            self._names = names_in(self.model)
-        return _measure(optimizer, self._names, self.samples)
 
     def close(self) -> None:
         """Stop looking."""

@@ -102,12 +102,7 @@ def add_adaptive_decayed_weights(
         return AdaptiveDecayState(jnp.zeros([], jnp.int32), within.init(params))
 
     def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        if params is None:
-            raise ValueError(
-                "adaptive decay needs params: update(grads, state, params)"
-            )
-        chosen = mask(params) if callable(mask) else mask
-        thetas = _tree_rates(grads, chosen, alpha, unit_mean, layer_of)
+        thetas = _tree_rates(grads, params, mask, alpha, unit_mean, layer_of)
         updates, moved = within.update(grads, state.inner, params, **extra)
         decay = weight_decay(state.steps) if callable(weight_decay) else weight_decay
         decayed = _add_decay(updates, thetas, params, decay)
@@ -122,13 +117,19 @@ def _is_none(leaf: Any) -> bool:
 
 def _tree_rates(
     grads: Any,
-    mask: Any | None,
+    params: Any,
+    mask: Mask | None,
     alpha: float,
     unit_mean: bool,
     layer_of: LayerOf | None,
 ) -> list[Leaf]:
     """Return θ for each leaf, None where there is no gradient or no decay."""
+    if params is None:
+        raise ValueError(
+            "adaptive decay needs the parameters: call update(updates, state, params)"
+        )
     leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=_is_none)
+    mask = mask(params) if callable(mask) else mask
     chosen = [True] * len(leaves) if mask is None else _spread(mask, grads)
     layers: dict[str | int, list[int]] = {}
     for i, (path, leaf) in enumerate(leaves):

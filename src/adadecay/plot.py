@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from adadecay import sharding
-from adadecay.diagnostics import collected, labels_of, names_in
+from adadecay.diagnostics import collected
 
 __all__ = ["plot_rates"]
 
@@ -60,8 +60,7 @@ def plot_rates(
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
     """Return θ of one tensor."""
-    groups = collected(optimizer)
-    labels = labels_of(groups, names_in(model))
+    groups, labels = collected(optimizer, model)
     if name not in labels.values():
         raise ValueError(
             f"no tensor that decays and has a gradient is called {name!r}; there are: "

@@ -75,9 +75,8 @@ def adaptive_decay(
     layers = Layers(layer_of)
     layers.of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
-    wrapped = cast(Any, optimizer)
-    wrapped._decay_settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
-    wrapped._layers = layers
+    settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
+    vars(optimizer).update(_decay_settings=settings, _layers=layers)
     return optimizer
 
 

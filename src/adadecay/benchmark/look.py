@@ -5,7 +5,6 @@ steps take turns in one process, and processor time is what counts: a busy machi
 both alike.
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from adadecay import AdaDecay
-from adadecay.diagnostics import Monitor
+from adadecay.diagnostics import measure
 
 __all__ = ["LookCost", "measure_looks"]
 
@@ -71,16 +70,15 @@ def _measure(
 ) -> LookCost:
     optimizer = AdaDecay(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4)
     step = _step_of(model, optimizer, shape)
-    monitor = Monitor(optimizer, [], every=sys.maxsize, model=model, start_step=1)
     step()
-    monitor.look(optimizer)
+    measure(optimizer, model=model)
     steps, looks = [], []
     for _ in range(rounds):
         begun = time.process_time()
         for _ in range(STEPS):
             step()
         middle = time.process_time()
-        monitor.look(optimizer)
+        measure(optimizer, model=model)
         looks.append(time.process_time() - middle)
         steps.append((middle - begun) / STEPS)
     return LookCost(name, median(steps), median(looks), rounds)

@@ -7,7 +7,7 @@ or calls of the writers given.
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback
 
 from adadecay.diagnostics import LayerRates, Monitor, Writer, scalars
 
@@ -25,35 +25,26 @@ class RatesMonitor(Callback):
         self.every, self.writers = every, list(writers)
         self._monitors: list[Monitor] = []
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Start looking at each optimizer, when what is resumed has been read."""
 
         def log(step: int, layers: Sequence[LayerRates]) -> None:
             for logger in trainer.loggers:
                 logger.log_metrics(scalars(layers, "adadecay"), step=step)
 
-        self._close()
+        self.on_fit_end(trainer, pl_module)
+        options = {"model": pl_module, "start_step": trainer.global_step}
         for optimizer in trainer.optimizers:  # one by one: a later one may be refused
-            monitor = Monitor(
-                optimizer,
-                self.writers or [log],
-                every=self.every,
-                model=pl_module,
-                start_step=trainer.global_step,
-            )
+            writers = self.writers or [log]
+            monitor = Monitor(optimizer, writers, every=self.every, **options)
             self._monitors.append(monitor)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Stop looking."""
-        self._close()
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> Any:
-        """Stop looking."""
-        self._close()
-
-    def _close(self) -> None:
         for monitor in self._monitors:
             monitor.close()
         self._monitors = []
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
+        """Stop looking."""
+        self.on_fit_end(trainer, pl_module)

@@ -8,12 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import (
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback
 
 from adadecay.diagnostics import JsonLines, Monitor, Writer
 
@@ -31,42 +26,22 @@ class RatesMonitor(TrainerCallback):
         self.every, self.writers = every, list(writers)
         self._monitor: Monitor | None = None
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kw: Any) -> None:
         """Start looking."""
-        self._close()  # of a training that was interrupted, which calls no callback
-        optimizer = kwargs["optimizer"]
+        # An interrupted training calls no callback.
+        self.on_train_end(args, state, control)
         # accelerate stands in front of the optimizer, and has no hooks of its own.
-        optimizer = getattr(optimizer, "optimizer", optimizer)
+        optimizer = getattr(kw["optimizer"], "optimizer", kw["optimizer"])
         writers = self.writers
         if not writers and state.is_world_process_zero:  # one file, one writer
             folder = pathlib.Path(args.output_dir or ".")
             folder.mkdir(parents=True, exist_ok=True)
             writers = [JsonLines(folder / "adadecay.jsonl")]
-        self._monitor = Monitor(
-            optimizer,
-            writers,
-            every=self.every,
-            model=kwargs["model"],
-            start_step=state.global_step,
-        )
+        options = {"model": kw["model"], "start_step": state.global_step}
+        self._monitor = Monitor(optimizer, writers, every=self.every, **options)
 
-    def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kw: Any) -> None:
         """Stop looking."""
-        self._close()
-
-    def _close(self) -> None:
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
