@@ -7,7 +7,7 @@ In: a parameter group whose parameters have gradients. Out: its gradients with �
 ``group_rates``, between θ and decay, and nowhere else.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -33,6 +33,8 @@ class GroupTensors(NamedTuple):
         alpha: steepness α.
         unit_mean: whether θ is divided by its mean over the layer.
         decays: whether the group decays at all; a λ that is a tensor is not read.
+        change: what changes the θ of a layer, if anything does.
+        moments: the moments of each layer, where the tensors are only parts of it.
         positions: where in the group each parameter stands.
         params: the parameters.
         grads: their gradients, never written.
@@ -44,6 +46,8 @@ class GroupTensors(NamedTuple):
     alpha: float
     unit_mean: bool
     decays: bool
+    change: ChangeRates | None
+    moments: Tensor | None
     positions: list[int]
     params: list[Tensor]
     grads: list[Tensor]
@@ -54,13 +58,14 @@ class GroupTensors(NamedTuple):
         names, position = self.group.get("param_names"), self.positions[index]
         return repr(names[position]) if names else f"number {position} of its group"
 
-    def select(self, layers: Sequence[int]) -> "GroupTensors":
+    def select(self, layers: list[int]) -> "GroupTensors":
         """Return the same for some of the layers."""
         kept = [i for layer in layers for i in self.members[layer]]
         place = {i: new for new, i in enumerate(kept)}
         members = [[place[i] for i in self.members[layer]] for layer in layers]
-        lists: Any = ([each[i] for i in kept] for each in self[5:])
-        return GroupTensors(self.group, members, *self[2:5], *lists)
+        rows = None if self.moments is None else self.moments[layers]
+        lists: Any = ([each[i] for i in kept] for each in self[7:])
+        return GroupTensors(self.group, members, *self[2:6], rows, *lists)
 
 
 def collect(
@@ -68,6 +73,7 @@ def collect(
     layers: Layers,
     state: Mapping[Tensor, Any],
     settings: Mapping[str, Any] | None = None,
+    change: ChangeRates | None = None,
 ) -> list[GroupTensors]:
     """List what a step works on, and refuse sparse gradients by name.
 
@@ -76,13 +82,14 @@ def collect(
         layers: which of their parameters form layers.
         state: the optimizer's, for momentum buffers.
         settings: ``alpha`` and ``unit_mean``, where the groups have none of their own.
+        change: what changes θ.
     """
     collected = []
     for group, members in zip(groups, layers.of(groups), strict=True):
         own, decay = settings or group, group["weight_decay"]
         decays = isinstance(decay, Tensor) or decay != 0
-        alpha, unit_mean = own["alpha"], own["unit_mean"]
-        found = GroupTensors(group, [], alpha, unit_mean, decays, [], [], [], [])
+        options = own["alpha"], own["unit_mean"], decays, change, None
+        found = GroupTensors(group, [], *options, [], [], [], [])
         indices: dict[int, int] = {}
         for position, param in enumerate(group["params"]):
             grad = param.grad
@@ -120,21 +127,15 @@ def host_scalar(value: Scalar) -> Scalar:
 
 
 def group_rates(
-    tensors: GroupTensors,
-    moments: Tensor | None = None,
-    *,
-    change: ChangeRates | None = None,
-    kernel: bool = True,
+    tensors: GroupTensors, *, kernel: bool = True
 ) -> Iterator[tuple[list[int], list[Tensor]]]:
     """Yield θ of a group, batch by batch: indices, and θ of the tensors there.
 
     Args:
         tensors: the group's tensors; of DTensors, what lies here.
-        moments: the moments of each layer, where these tensors are only parts of it.
-        change: what changes the θ of a layer, given with the layer's weights.
         kernel: let the native kernel compute θ where it can.
     """
-    alpha, unit_mean = tensors.alpha, tensors.unit_mean
+    alpha, unit_mean, moments = tensors.alpha, tensors.unit_mean, tensors.moments
     for batch in batches(tensors.grads, tensors.members):
         grads = [tensors.grads[i] for i in batch.indices]
         rows = None if moments is None else moments[batch.layers]
@@ -145,9 +146,9 @@ def group_rates(
             thetas = rates(
                 grads, batch.members, alpha, unit_mean=unit_mean, moments=rows
             )
-        for layer in batch.members if change else ():
+        for layer in batch.members if tensors.change else ():
             weights = [tensors.params[batch.indices[i]] for i in layer]
-            changed = cast(Any, change)([thetas[i] for i in layer], weights)
+            changed = cast(Any, tensors.change)([thetas[i] for i in layer], weights)
             for i, theta in zip(layer, changed, strict=True):
                 thetas[i] = theta
         yield batch.indices, thetas
@@ -188,22 +189,16 @@ def shrink_(params: list[Tensor], thetas: list[Tensor], step_size: Scalar) -> No
     torch._foreach_mul_(params, thetas)
 
 
-def step(
-    tensors: GroupTensors,
-    moments: Tensor | None,
-    *,
-    change: ChangeRates | None,
-    kernel: bool,
-    foreach: bool,
-) -> None:
+def step(tensors: GroupTensors, *, foreach: bool) -> None:
     """Take one step with torch's operations, ``foreach`` or tensor by tensor."""
     group = tensors.group
+    kernel = group["foreach"] is group["fused"] is None and not group["differentiable"]
     lr, weight_decay = group["lr"], group["weight_decay"]
     if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
         lr, weight_decay = host_scalar(lr), host_scalar(weight_decay)
     found: Any = [(range(len(tensors.params)), None)]
     if tensors.decays:
-        found = group_rates(tensors, moments, change=change, kernel=kernel)
+        found = group_rates(tensors, kernel=kernel)
     for indices, thetas in found:
         params = [tensors.params[i] for i in indices]
         grads = [tensors.grads[i] for i in indices]

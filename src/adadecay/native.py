@@ -196,12 +196,10 @@ def overlap(tensors: "GroupTensors") -> bool:
     return not kernel.fits(Launch(tensors).plan, grads)
 
 
-def step(tensors: "GroupTensors", moments: Tensor | None = None) -> Launch | None:
+def step(tensors: "GroupTensors") -> Launch | None:
     """Take one step of a group, all of whose tensors the kernel takes.
 
-    Args:
-        tensors: the group's tensors; missing momentum buffers are filled in.
-        moments: the moments of each layer, where these tensors are only parts of it.
+    Momentum buffers that are missing are filled in.
 
     Returns:
         What takes the next step if nothing changes; None, with nothing changed, where
@@ -209,7 +207,7 @@ def step(tensors: "GroupTensors", moments: Tensor | None = None) -> Launch | Non
     """
     launch = Launch(tensors)
     grads = list(map(address_of, tensors.grads))
-    if not launch.step(tensors.group, grads, moments):
+    if not launch.step(tensors.group, grads, tensors.moments):
         return None
     if launch.buffers:
         tensors.buffers[:] = launch.buffers

@@ -7,7 +7,7 @@ step that fails changes no parameter.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 )
 
 from adadecay import decay, native, sharding
-from adadecay.decay import ChangeRates, GroupTensors
+from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
 from adadecay.settings import (
@@ -165,64 +165,58 @@ class AdaDecay(Optimizer):
             done = launches.step(self.param_groups, self.state)
         if done == len(self.param_groups):
             return loss
-        groups = decay.collect(self.param_groups, self._layers, self.state)
         changes = type(self)._change_rates is not AdaDecay._change_rates
         change = self._change_rates if changes else None
-        moments: list[Tensor | None] = [None] * len(groups)
+        groups = decay.collect(
+            self.param_groups, self._layers, self.state, change=change
+        )
+        here = groups
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
-            self._check_sharded(groups, change)
-            moments = sharding.merged_moments(groups)
-        steps = [
-            choose_engines(tensors, rows, change) if tensors.params else []
-            for tensors, rows in zip(groups, moments, strict=True)
-        ]
+            self._check_sharded(groups)
+            here = sharding.local_groups(groups)
+        steps = [choose_engines(*pair) for pair in zip(groups, here, strict=True)]
         for number in range(done, len(steps)):
             self._take(number, groups[number], steps[number])
         return loss
 
-    def _check_sharded(
-        self, groups: list[GroupTensors], change: ChangeRates | None
-    ) -> None:
+    def _check_sharded(self, groups: list[GroupTensors]) -> None:
         """Refuse settings that layers on several devices do not allow."""
         sharded = [g for g in groups if any(map(sharding.is_sharded, g.grads))]
         if any(g.group["differentiable"] for g in sharded):
             raise ValueError("differentiable=True does not support DTensors")
-        if sharded and change is not None and self.needs_whole_layers:
+        if self.needs_whole_layers and any(g.change for g in sharded):
             raise RuntimeError(
                 f"{type(self).__name__} changes θ layer by layer, which DTensors do "
                 "not allow: a layer's θ lies on several devices"
             )
 
-    def _take(self, number: int, tensors: GroupTensors, steps: list["_Step"]) -> None:
+    def _take(
+        self, number: int, whole: GroupTensors, steps: list[tuple[str, GroupTensors]]
+    ) -> None:
         """Take a group's step, and keep its new momentum buffers."""
-        group = tensors.group
+        group, launch = whole.group, None
         if not self._warned and shrinks_past_zero(group):
             self._warned = True
             warn_shrinks_past_zero(group)
-        launch = None
-        for each in steps:
-            here, moments = each.tensors, each.moments
-            first = [i for i, buffer in enumerate(here.buffers) if buffer is None]
-            launch = native.step(here, moments) if each.engine == "kernel" else None
+        for engine, tensors in steps:
+            first = [i for i, buffer in enumerate(tensors.buffers) if buffer is None]
+            launch = native.step(tensors) if engine == "kernel" else None
             if launch is None:  # the kernel leaves memory that overlaps to torch
-                decay.step(
-                    here,
-                    moments,
-                    change=each.change,
-                    kernel=each.kernel_rates,
-                    foreach=each.engine != "loop",
-                )
+                decay.step(tensors, foreach=engine != "loop")
             for i in first:
-                param, buffer = group["params"][here.positions[i]], here.buffers[i]
+                param, buffer = (
+                    group["params"][tensors.positions[i]],
+                    tensors.buffers[i],
+                )
                 if buffer is not None:
                     if type(param) not in PLAIN_TYPES:
                         buffer = sharding.from_local(buffer, param)
                     self.state[param]["momentum_buffer"] = buffer
-        if not PLAIN_TYPES.issuperset(map(type, tensors.params)):
-            increment_version(tensors.params)  # of DTensors only the parts were told
+        if not PLAIN_TYPES.issuperset(map(type, whole.params)):
+            increment_version(whole.params)  # of DTensors only the parts were told
         self._launches.pop(number, None)
-        whole = len(tensors.params) == len(group["params"])
-        if launch is not None and steps[0].tensors is tensors and whole:
+        complete = steps and steps[0][1] is whole
+        if launch and complete and len(whole.params) == len(group["params"]):
             self._launches[number] = launch
 
     needs_whole_layers = True
@@ -270,73 +264,53 @@ class AdaDecay(Optimizer):
         self._layers.of(self.param_groups)
 
 
-class _Step(NamedTuple):
-    """Some layers of a group, and the engine that takes their step."""
-
-    engine: str  # "kernel", "foreach" or "loop"
-    tensors: GroupTensors  # of DTensors, what lies here
-    moments: Tensor | None
-    change: ChangeRates | None
-    kernel_rates: bool = False  # whether the kernel may compute θ
-
-    def select(self, layers: list[int]) -> "_Step":
-        """Return the same for some of the layers."""
-        rows = None if self.moments is None else self.moments[layers]
-        return self._replace(tensors=self.tensors.select(layers), moments=rows)
-
-
 def choose_engines(
-    tensors: GroupTensors, moments: Tensor | None, change: ChangeRates | None
-) -> list[_Step]:
+    whole: GroupTensors, here: GroupTensors
+) -> list[tuple[str, GroupTensors]]:
     """Choose the engine of a group's step: what it asks for, else the fastest that can.
 
     Args:
-        tensors: the group's tensors that have gradients.
-        moments: the moments of whole layers, where some tensors are DTensors.
-        change: what changes θ, if anything does.
+        whole: the group's tensors that have gradients.
+        here: what lies on this rank, with the moments of whole layers: of plain tensors
+            the same.
 
     Returns:
-        One step for all layers, or several where no engine takes all of them.
+        ``"kernel"``, ``"foreach"`` or ``"loop"`` with all tensors, or several such
+        pairs, where the kernel takes only some of the layers.
     """
-    group = tensors.group
+    group = whole.group
     fused, foreach = group["fused"], group["foreach"]
-    here, sharded = tensors, False
-    if not PLAIN_TYPES.issuperset(map(type, tensors.grads)):
-        here = sharding.local_tensors(tensors)
-        sharded = any(map(sharding.is_sharded, tensors.grads))
     automatic = foreach is None and not group["differentiable"]
     if automatic:
         plain = PLAIN_TYPES.issuperset(map(type, here.params))
-        foreach = plain and (sharded or fused is not False)
+        foreach = plain and (here is not whole or fused is not False)
     kernel = fused or (automatic and fused is None)
-    reasons = _kernel_reasons(here, change) if kernel else {}
+    reasons = _kernel_reasons(here) if kernel else {}
     if fused and not torch.compiler.is_compiling():
-        _check_fused(tensors, here, reasons)
-    rest = _Step("foreach" if foreach else "loop", here, moments, change, bool(kernel))
-    taken = [bool(kernel) and not reasons.keys() & {*m} for m in here.members]
+        _check_fused(whole, here, reasons)
+    other = "foreach" if foreach else "loop"
+    taken = [bool(kernel) and not reasons.keys() & {*layer} for layer in here.members]
     parts = [[*range(len(taken))]]
-    if len({*map(id, tensors.params)}) < len(tensors.params) and not group["foreach"]:
+    if len({*map(id, whole.params)}) < len(whole.params) and not group["foreach"]:
         parts = [[layer] for layer in parts[0]]  # tied weights: one after the other
     elif len({*taken}) == 1:
-        return [rest._replace(engine="kernel") if taken[0] else rest]
+        return [("kernel" if taken[0] else other, here)]
     return [
-        (rest._replace(engine="kernel") if by_kernel else rest).select(layers)
+        ("kernel" if by_kernel else other, here.select(layers))
         for part in parts
         for by_kernel in (True, False)
         if (layers := [layer for layer in part if taken[layer] is by_kernel])
     ]
 
 
-def _kernel_reasons(
-    tensors: GroupTensors, change: ChangeRates | None
-) -> dict[int, str]:
+def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
     """Return why the kernel cannot take each tensor; nothing for those that it can."""
     everywhere = None
     if native.kernel is None:
         everywhere = str(native.unavailable_reason)
     elif torch.compiler.is_compiling():
         everywhere = "torch.compile traces the step"
-    elif change is not None:
+    elif tensors.change is not None:
         everywhere = "θ is changed between rates and decay"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
@@ -344,15 +318,15 @@ def _kernel_reasons(
 
 
 def _check_fused(
-    tensors: GroupTensors, here: GroupTensors, reasons: dict[int, str]
+    whole: GroupTensors, here: GroupTensors, reasons: dict[int, str]
 ) -> None:
     """Refuse, for fused=True, what the kernel cannot take, and say why."""
     advice = "leave fused=None, and other layers go through torch's operations"
-    for param in tensors.params:
+    for param in whole.params:
         _device_dtype_check_for_fused(param)
     for i, reason in reasons.items():
         raise RuntimeError(
-            f"fused=True, but the kernel cannot take parameter {tensors.name(i)}, "
+            f"fused=True, but the kernel cannot take parameter {whole.name(i)}, "
             f"because {reason}: {advice}"
         )
     if native.overlap(here):

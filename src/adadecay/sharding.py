@@ -49,36 +49,20 @@ def from_local(part: Tensor, whole: Any) -> Tensor:
     return type(whole).from_local(part, *place, **placed)  # type: ignore[no-any-return]
 
 
-def local_tensors(tensors: GroupTensors) -> GroupTensors:
-    """Return what lies on this rank of a group's tensors."""
-    return tensors._replace(
-        params=[to_local(param) for param in tensors.params],
-        grads=[to_local(grad) for grad in tensors.grads],
-        buffers=[None if b is None else to_local(b) for b in tensors.buffers],
-    )
-
-
 def all_rates(
     groups: list[GroupTensors],
 ) -> Iterator[tuple[GroupTensors, list[int], list[Tensor]]]:
     """Yield the groups that decay, indices, and θ of what this rank holds there."""
-    for tensors, moments in zip(groups, merged_moments(groups), strict=True):
-        here = tensors if moments is None else local_tensors(tensors)
-        for indices, thetas in group_rates(here, moments) if tensors.decays else ():
+    for tensors, here in zip(groups, local_groups(groups), strict=True):
+        for indices, thetas in group_rates(here) if tensors.decays else ():
             yield tensors, indices, thetas
 
 
-def merged_moments(groups: Sequence[GroupTensors]) -> list[Tensor | None]:
-    """Return the moments of every layer of the groups that decay and hold DTensors.
+def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
+    """Return what lies on this rank of groups, with the moments of whole layers.
 
-    All ranks of a mesh must come here together, with the same layers.
-
-    Args:
-        groups: the tensors of each parameter group.
-
-    Returns:
-        For each group its moments, with the mean θ as a fourth column; None where all
-        of its tensors are plain.
+    All ranks of a mesh must come here together, with the same layers. The moments have
+    the mean θ as a fourth column; groups without DTensors come back as they are.
     """
     layers: dict[DeviceMesh | None, list[_Layer]] = {}
     for number, group in enumerate(groups):
@@ -92,8 +76,17 @@ def merged_moments(groups: Sequence[GroupTensors]) -> list[Tensor | None]:
         for each, row in zip(of_mesh, _mesh_moments(mesh, of_mesh), strict=True):
             tables[each.number][each.layer] = row
     return [
-        torch.stack([table[layer] for layer in range(len(table))]) if table else None
-        for table in tables
+        group._replace(
+            moments=torch.stack([table[i] for i in range(len(table))])
+            if table
+            else None,
+            params=[to_local(param) for param in group.params],
+            grads=[to_local(grad) for grad in group.grads],
+            buffers=[b if b is None else to_local(b) for b in group.buffers],
+        )
+        if any(map(is_sharded, group.grads))
+        else group
+        for group, table in zip(groups, tables, strict=True)
     ]
 
 
