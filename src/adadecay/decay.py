@@ -75,14 +75,13 @@ def collect(
     settings: Mapping[str, Any] | None = None,
     change: ChangeRates | None = None,
 ) -> list[GroupTensors]:
-    """List what a step works on, and refuse sparse gradients by name.
+    """List what a step works on, group by group; refuse sparse gradients by name.
 
     Args:
-        groups: parameter groups.
-        layers: which of their parameters form layers.
+        groups, layers: parameter groups, and which of their parameters form layers.
         state: the optimizer's, for momentum buffers.
         settings: ``alpha`` and ``unit_mean``, where the groups have none of their own.
-        change: what changes θ.
+        change: what changes θ, if anything does.
     """
     collected = []
     for group, members in zip(groups, layers.of(groups), strict=True):
@@ -92,8 +91,7 @@ def collect(
         found = GroupTensors(group, [], *options, [], [], [], [])
         indices: dict[int, int] = {}
         for position, param in enumerate(group["params"]):
-            grad = param.grad
-            if grad is None:
+            if (grad := param.grad) is None:
                 continue
             indices[position] = len(found.params)
             found.positions.append(position)
@@ -107,7 +105,7 @@ def collect(
                     "it dense (nn.Embedding(..., sparse=False))"
                 )
         present = ([indices[i] for i in layer if i in indices] for layer in members)
-        found.members.extend(layer for layer in present if layer)
+        found.members.extend(filter(None, present))
         collected.append(found)
     return collected
 

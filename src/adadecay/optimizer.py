@@ -172,23 +172,12 @@ class AdaDecay(Optimizer):
         )
         here = groups
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
-            self._check_sharded(groups)
-            here = sharding.local_groups(groups)
+            name = type(self).__name__ if self.needs_whole_layers else None
+            here = sharding.local_groups(groups, changed_by=name)
         steps = [choose_engines(*pair) for pair in zip(groups, here, strict=True)]
         for number in range(done, len(steps)):
             self._take(number, groups[number], steps[number])
         return loss
-
-    def _check_sharded(self, groups: list[GroupTensors]) -> None:
-        """Refuse settings that layers on several devices do not allow."""
-        sharded = [g for g in groups if any(map(sharding.is_sharded, g.grads))]
-        if any(g.group["differentiable"] for g in sharded):
-            raise ValueError("differentiable=True does not support DTensors")
-        if self.needs_whole_layers and any(g.change for g in sharded):
-            raise RuntimeError(
-                f"{type(self).__name__} changes θ layer by layer, which DTensors do "
-                "not allow: a layer's θ lies on several devices"
-            )
 
     def _take(
         self, number: int, whole: GroupTensors, steps: list[tuple[str, GroupTensors]]

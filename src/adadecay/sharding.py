@@ -58,35 +58,43 @@ def all_rates(
             yield tensors, indices, thetas
 
 
-def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
+def local_groups(
+    groups: list[GroupTensors], *, changed_by: str | None = None
+) -> list[GroupTensors]:
     """Return what lies on this rank of groups, with the moments of whole layers.
 
     All ranks of a mesh must come here together, with the same layers. The moments have
     the mean θ as a fourth column; groups without DTensors come back as they are.
+    ``changed_by`` names what changes θ and needs all of a layer's θ for it.
     """
     layers: dict[DeviceMesh | None, list[_Layer]] = {}
+    sharded = [any(map(is_sharded, group.grads)) for group in groups]
     for number, group in enumerate(groups):
-        if group.decays and any(map(is_sharded, group.grads)):
-            for layer, indices in enumerate(group.members):
-                mesh, dims = _placement(group, indices)
-                found = _Layer(number, layer, group, dims)
-                layers.setdefault(mesh, []).append(found)
-    tables: list[dict[int, Tensor]] = [{} for _ in groups]
-    for mesh, of_mesh in layers.items():
-        for each, row in zip(of_mesh, _mesh_moments(mesh, of_mesh), strict=True):
-            tables[each.number][each.layer] = row
+        if sharded[number] and group.group.get("differentiable"):
+            raise ValueError("differentiable=True does not support DTensors")
+        if sharded[number] and group.change and changed_by:
+            raise RuntimeError(
+                f"{changed_by} changes θ layer by layer, which DTensors do not allow: "
+                "a layer's θ lies on several devices"
+            )
+        members = group.members if sharded[number] and group.decays else []
+        for layer, indices in enumerate(members):
+            mesh, dims = _placement(group, indices)
+            layers.setdefault(mesh, []).append(_Layer(number, layer, group, dims))
+    rows: list[dict[int, Tensor]] = [{} for _ in groups]
+    for mesh, found in layers.items():
+        for each, row in zip(found, _mesh_moments(mesh, found), strict=True):
+            rows[each.number][each.layer] = row
     return [
         group._replace(
-            moments=torch.stack([table[i] for i in range(len(table))])
-            if table
-            else None,
+            moments=torch.stack([of[i] for i in range(len(of))]) if of else None,
             params=[to_local(param) for param in group.params],
             grads=[to_local(grad) for grad in group.grads],
             buffers=[b if b is None else to_local(b) for b in group.buffers],
         )
-        if any(map(is_sharded, group.grads))
+        if split
         else group
-        for group, table in zip(groups, tables, strict=True)
+        for group, of, split in zip(groups, rows, sharded, strict=True)
     ]
 
 

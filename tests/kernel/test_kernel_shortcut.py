@@ -17,9 +17,9 @@ def taken(kernel, monkeypatch):
     outcomes, collected = [], []
     original = decay.collect
 
-    def collect(*args):
+    def collect(*args, **kwargs):
         collected.append(args)
-        return original(*args)
+        return original(*args, **kwargs)
 
     def note(optimizer, args, kwargs):
         outcomes.append(not collected)
