@@ -164,16 +164,9 @@ class Monitor:
         start_step: the number of the first step, for training that was resumed.
 
     Example:
-        >>> import torch
-        >>> from adadecay import AdaDecay
         >>> model = nn.Linear(4, 2)
         >>> optimizer = AdaDecay(model.parameters(), lr=0.1, weight_decay=5e-4)
-        >>> monitor = Monitor(optimizer, [lambda step, layers: print(step)], every=2)
-        >>> for _ in range(3):
-        ...     model(torch.ones(3, 4)).square().mean().backward()
-        ...     optimizer.step()
-        0
-        2
+        >>> monitor = Monitor(optimizer, [JsonLines("theta.jsonl")], every=100)
         >>> monitor.close()
     """
 

@@ -12,26 +12,15 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from adadecay.kernels import instruction_set, kernel, unavailable_reason
+from adadecay.kernels import instruction_set as instruction_set
+from adadecay.kernels import kernel as kernel
+from adadecay.kernels import unavailable_reason as unavailable_reason
 from adadecay.settings import shrinks_past_zero
 from adadecay.theta import RATE_DTYPES, Members
 
 if TYPE_CHECKING:
     from adadecay.decay import GroupTensors
     from adadecay.layers import Group
-
-__all__ = [
-    "Launch",
-    "LaunchCache",
-    "instruction_set",
-    "kernel",
-    "moments",
-    "overlap",
-    "rates",
-    "step",
-    "unavailable_reason",
-    "unsupported",
-]
 
 # The kernel's numbers for types (isa.hpp).
 TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -50,13 +39,7 @@ def unsupported_reason(
 ) -> str | None:
     """Return why the kernel cannot take a parameter, or None where it can.
 
-    Args:
-        param: the parameter.
-        grad: its gradient.
-        buffer: its momentum buffer, if it has one yet.
-
-    Returns:
-        A reason that continues "the kernel cannot take it, because".
+    The reason continues "the kernel cannot take it, because".
     """
     if param.dtype not in TYPES:
         return f"its type is {param.dtype}, not one of {', '.join(map(str, TYPES))}"

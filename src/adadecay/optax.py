@@ -46,16 +46,13 @@ def adadecay(
     """Return the optimizer AdaDecay: :func:`optax.sgd` with adaptive decay.
 
     Args:
-        learning_rate: η, a number or a schedule.
-        momentum: momentum factor, None for none.
-        nesterov: use Nesterov's momentum.
+        learning_rate, momentum, nesterov, accumulator_dtype: those of optax.sgd.
         weight_decay: λ, a number or a schedule.
         alpha: steepness α of the sigmoid.
         decoupled: shrink the weights by ηλθ apart from the momentum step.
         unit_mean: divide θ by its mean over the layer.
         mask: which leaves decay, as in :func:`optax.add_decayed_weights`.
         layer_of: from a leaf's path, as ``dense.kernel``, to its layer's name.
-        accumulator_dtype: of the momentum.
 
     Example:
         >>> optimizer = adadecay(0.1, momentum=0.9, weight_decay=5e-4)

@@ -7,7 +7,7 @@ step that fails changes no parameter.
 """
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,23 +45,16 @@ class AdaDecay(Optimizer):
     gradients of a layer decay more, small ones less; ``alpha=0`` is SGD itself.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: learning rate η, a number or a tensor.
-        momentum: momentum factor.
-        dampening: dampening of the momentum.
-        weight_decay: decay coefficient λ, a number or a tensor.
-        nesterov: use Nesterov's momentum.
-        maximize: climb instead of descending.
-        foreach: use the path that treats many tensors at once.
-        differentiable: let autograd pass through the step.
+        params, lr, momentum, dampening, weight_decay, nesterov, maximize: those of
+            ``torch.optim.SGD``; lr (η) and weight_decay (λ) may be tensors.
+        foreach, differentiable: those of ``torch.optim.SGD``.
         fused: use the native kernel; None picks it where it is present and fits.
         alpha: steepness α of the sigmoid (the paper uses 4).
         decoupled: shrink the weights by ηλθ apart from the momentum step, which is
             Algorithm 1 of the paper to the letter.
         unit_mean: divide θ by its mean over the layer, so that the average decay is λ.
-        layer_of: from parameter name to layer name: parameters of one layer (within a
-            parameter group) pool their statistics. Needs named parameters;
-            :func:`adadecay.by_module` is the ready one.
+        layer_of: from parameter name to layer name, as :func:`adadecay.by_module`:
+            parameters of one layer (within a group) pool their statistics.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -140,21 +133,12 @@ class AdaDecay(Optimizer):
             del self.param_groups[before:]
             raise
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @_use_grad_for_differentiable
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step.
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step, and return what the closure returned.
 
         Args:
             closure: evaluates the model anew and returns the loss.
-
-        Returns:
-            What the closure returned.
         """
         loss = None
         if closure is not None:
@@ -167,10 +151,8 @@ class AdaDecay(Optimizer):
             return loss
         changes = type(self)._change_rates is not AdaDecay._change_rates
         change = self._change_rates if changes else None
-        groups = decay.collect(
-            self.param_groups, self._layers, self.state, change=change
-        )
-        here = groups
+        options: Any = (self._layers, self.state, None, change)
+        here = groups = decay.collect(self.param_groups, *options)
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
             name = type(self).__name__ if self.needs_whole_layers else None
             here = sharding.local_groups(groups, changed_by=name)
@@ -212,14 +194,11 @@ class AdaDecay(Optimizer):
     """Whether a subclass that changes θ needs all of a layer's θ at once."""
 
     def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-        """Change the θ of one layer: the seam for subclasses.
+        """Return the θ to use for one layer: the seam for subclasses.
 
         Args:
             thetas: θ of the layer's tensors, which may be overwritten.
             params: the layer's weights.
-
-        Returns:
-            The θ to use.
         """
         return thetas
 

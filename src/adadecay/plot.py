@@ -39,23 +39,20 @@ def plot_rates(
     try:
         import altair
     except ImportError as error:
-        raise ImportError(
-            "plot_rates needs altair: pip install 'adadecay[lab]'"
-        ) from error
+        message = "plot_rates needs altair: pip install 'adadecay[lab]'"
+        raise ImportError(message) from error
     theta = _theta(optimizer, layer, model)
     scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
-    cells = altair.Chart({"values": _cells(theta)})
-    where = cells.mark_rect().encode(
+    cells = altair.Chart({"values": _cells(theta)}).mark_rect()
+    where = cells.encode(
         x=altair.X("column:O", axis=None),
         y=altair.Y("row:O", axis=None),
         color=altair.Color("theta:Q", scale=scale, title="θ"),
     )
-    bars = altair.Chart({"values": _bars(theta)})
-    shape = bars.mark_bar().encode(
-        x=altair.X("from:Q", title="θ"), x2="to:Q", y=altair.Y("share:Q", title="share")
-    )
-    mean = f"{layer}: {theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
-    return altair.hconcat(where, shape, title=mean)
+    bars = altair.Chart({"values": _bars(theta)}).mark_bar()
+    x, y = altair.X("from:Q", title="θ"), altair.Y("share:Q", title="share")
+    title = f"{layer}: {theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
+    return altair.hconcat(where, bars.encode(x=x, x2="to:Q", y=y), title=title)
 
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
@@ -66,11 +63,12 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
             f"no tensor that decays and has a gradient is called {name!r}; there are: "
             f"{', '.join(labels.values()) or 'none'}"
         )
-    for tensors, indices, thetas in sharding.all_rates(groups):
-        for i, theta in zip(indices, thetas, strict=True):
-            if labels[tensors.params[i]] == name:
-                return theta
-    raise AssertionError(name)
+    return next(
+        theta
+        for tensors, indices, thetas in sharding.all_rates(groups)
+        for i, theta in zip(indices, thetas, strict=True)
+        if labels[tensors.params[i]] == name
+    )
 
 
 def _cells(theta: Tensor) -> list[dict[str, float]]:
@@ -89,9 +87,7 @@ def _cells(theta: Tensor) -> list[dict[str, float]]:
 def _bars(theta: Tensor) -> list[dict[str, float]]:
     """Return the share of the weights in each of BINS intervals of θ."""
     top = max(2.0, float(theta.max()))
-    counts = torch.histc(theta.float(), BINS, min=0, max=top) / theta.numel()
-    width = top / BINS
-    return [
-        {"from": i * width, "to": (i + 1) * width, "share": share}
-        for i, share in enumerate(counts.tolist())
-    ]
+    shares = (torch.histc(theta.float(), BINS, min=0, max=top) / theta.numel()).tolist()
+    edges = torch.linspace(0, top, BINS + 1).tolist()
+    intervals = zip(edges, edges[1:], shares, strict=False)
+    return [{"from": low, "to": high, "share": share} for low, high, share in intervals]

@@ -16,18 +16,10 @@ _warned: set[str] = set()  # what this process has been warned of
 
 def check_settings(group: dict[str, Any]) -> None:
     """Refuse values that no step could use."""
-    for name, label in (
-        ("lr", "learning rate"),
-        ("weight_decay", "weight_decay value"),
-    ):
-        value = group[name]
-        if isinstance(value, Tensor) and value.numel() != 1:
-            raise ValueError(
-                f"Tensor {name} must be 1-element, but it has {value.numel()} elements"
-            )
-        _check_number(name, label, value, lowest=0.0)
-    _check_number("momentum", "momentum value", group["momentum"], lowest=0.0)
-    _check_number("dampening", "dampening value", group["dampening"])
+    _check_number("learning rate", "lr", group["lr"], lowest=0.0)
+    for name in ("weight_decay", "momentum"):
+        _check_number(f"{name} value", name, group[name], lowest=0.0)
+    _check_number("dampening value", "dampening", group["dampening"])
     check_alpha(group["alpha"])
     if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
         raise ValueError(
@@ -51,10 +43,14 @@ def check_alpha(alpha: object) -> None:
 
 
 def _check_number(
-    name: str, label: str, value: object, *, lowest: float = -math.inf
+    label: str, name: str, value: object, *, lowest: float = -math.inf
 ) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
         raise TypeError(f"{name} must be a number, but it is {value!r}")
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise ValueError(
+            f"Tensor {name} must be 1-element, but it has {value.numel()} elements"
+        )
     number = float(value.detach() if isinstance(value, Tensor) else value)
     if not (number >= lowest and math.isfinite(number)):
         allowed = "a finite number" + (f" >= {lowest:g}" if lowest == 0 else "")

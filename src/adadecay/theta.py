@@ -126,10 +126,7 @@ def moments(grads: Sequence[Tensor], members: Members) -> Tensor:
 class Batch(NamedTuple):
     """Layers that are treated together: one device, and one dtype but in mixed layers.
 
-    Args:
-        layers: their numbers.
-        indices: the positions of their tensors.
-        members: for each layer, the positions of its tensors in ``indices``.
+    ``members`` lists, for each layer, where in ``indices`` its tensors stand.
     """
 
     layers: list[int]
@@ -160,15 +157,11 @@ def batches(grads: Sequence[Tensor], members: Members) -> Iterator[Batch]:
 
 
 def reciprocal_scale(value: Tensor, within: torch.dtype | None = None) -> Tensor:
-    """Return 2^−e for values m·2^e with m in [½, 1), exactly.
+    """Return 2^−e for values m·2^e with m in [½, 1), exactly, in the range of a type.
 
     Made of the bits of the exponent: Apple's GPUs have no ``torch.frexp``, and ``pow``
-    need not be exact. Only finite powers of two come out: the largest for 0 and
-    denormal values, the smallest for Inf and NaN.
-
-    Args:
-        value: not negative, in single or double precision.
-        within: the type in whose range the result is to lie; by default the value's.
+    need not be exact. Values must not be negative; 0 and denormal ones give the largest
+    power of two, Inf and NaN the smallest.
     """
     double = value.dtype == torch.float64
     fraction, bias, bits = (52, 1023, torch.int64) if double else (23, 127, torch.int32)
@@ -276,11 +269,6 @@ def _means(
 
 def _first_values(tensors: list[Tensor], members: Members) -> Tensor:
     """Take one element of each layer, 0 from an empty one."""
-    firsts = []
-    for layer in members:
-        filled = [tensors[i] for i in layer if tensors[i].numel()]
-        first = filled[0] if filled else tensors[layer[0]].new_zeros(())
-        while first.ndim:
-            first = first.select(0, 0)
-        firsts.append(first)
-    return torch.stack(firsts)
+    zero = tensors[0].new_zeros(())
+    filled = [[tensors[i] for i in layer if tensors[i].numel()] for layer in members]
+    return torch.stack([x[0][(0,) * x[0].ndim] if x else zero for x in filled])

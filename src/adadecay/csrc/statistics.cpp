@@ -67,8 +67,8 @@ Theta f32_theta(double mean_high, double mean_low, double sigma, double alpha) {
   theta.scale = ordinary ? 1.0 : sigma < 1.0 ? 0x1p100 : 0x1p-60;
   const double high = mean_high * theta.scale, low = mean_low * theta.scale;
   const double slope = -alpha * kLog2E / (sigma * theta.scale);
-  if (std::fabs(slope) >= 0x1p120) {
-    // Beyond float, as only pooled float64 gradients can be: every |g| here is 0, or so
+  if (std::fabs(slope) >= 0x1p120 && sigma * theta.scale < 0x1p-60) {
+    // σ is below float, as only of pooled float64 gradients: every |g| here is 0, or so
     // many deviations from the mean that θ is at its limit.
     theta.form = ThetaForm::scaled;
     theta.slope = std::copysign(0x1p120, slope);
@@ -76,7 +76,7 @@ Theta f32_theta(double mean_high, double mean_low, double sigma, double alpha) {
     theta.limit = 126.0 / 0x1p120;
     return theta;
   }
-  theta.slope = static_cast<float>(slope);
+  theta.slope = static_cast<float>(within(slope, FLT_MAX));
   const double intercept = -high * theta.slope;
   if (intercept >= 0.0 && intercept < 16.0 && -theta.slope > 0x1p-120 &&
       -theta.slope < 0x1p120) {

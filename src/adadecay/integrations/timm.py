@@ -18,15 +18,9 @@ def register(registry: Any = None) -> None:
     from timm.optim import OptimInfo
     from timm.optim._optim_factory import default_registry
 
-    registry = registry or default_registry
+    about = "SGD in which every weight decays at its own rate"
+    has = {"has_eps": False, "has_momentum": True, "has_betas": False}
     for name, decoupled in (("adadecay", False), ("adadecaydecoupled", True)):
-        info = OptimInfo(
-            name=name,
-            opt_class=AdaDecay,
-            description="SGD in which every weight decays at its own rate",
-            has_eps=False,
-            has_momentum=True,
-            has_betas=False,
-            defaults={"nesterov": True, "decoupled": decoupled},
-        )
-        registry.register(info)
+        defaults = {"nesterov": True, "decoupled": decoupled}
+        info = OptimInfo(name, AdaDecay, about, **has, defaults=defaults)
+        (registry or default_registry).register(info)
