@@ -8,14 +8,14 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 
 KERNEL = Path("src/adadecay/csrc")
 SOURCES = sorted(str(path) for path in KERNEL.glob("*.cpp"))
 HEADERS = sorted(str(path) for path in KERNEL.glob("*.hpp"))
 
-# No contraction: where two roundings or one matter, the code says which.
-GNU_FLAGS = [
+# No contraction: where two roundings or one matter, the code says which. The vectors
+# are those of GCC and clang: no other compiler builds the kernel.
+FLAGS = [
     "-std=c++17",
     "-O3",
     "-ffp-contract=off",
@@ -25,19 +25,6 @@ GNU_FLAGS = [
     "-Wno-ignored-attributes",  # of vector types as template arguments
     "-Wno-psabi",  # of vectors in functions that are inlined
 ]
-MICROSOFT_FLAGS = ["/std:c++17", "/O2", "/fp:precise"]
-
-
-class BuildKernel(build_ext):
-    """The usual build, with the flags of whichever compiler was found."""
-
-    def build_extension(self, ext: Extension) -> None:
-        """Set the flags and build."""
-        microsoft = self.compiler.compiler_type == "msvc"
-        ext.extra_compile_args = MICROSOFT_FLAGS if microsoft else GNU_FLAGS
-        ext.extra_link_args = [] if microsoft else ["-pthread"]
-        super().build_extension(ext)
-
 
 # One wheel for every Python from 3.11 on, but for those without a GIL.
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -49,11 +36,12 @@ setup(
             sources=SOURCES,
             depends=HEADERS,
             language="c++",
+            extra_compile_args=FLAGS,
+            extra_link_args=["-pthread"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if LIMITED else [],
             py_limited_api=LIMITED,
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildKernel},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if LIMITED else {},
 )

@@ -96,19 +96,18 @@ OPTIONS |= {"alpha": 4.0}
 
 
 @pytest.mark.parametrize(
-    ("tensor", "members", "message"),
+    ("tensor", "members", "error", "message"),
     [
-        ((4, 4, 0, 0), [[0]], "a tensor has type 4 and size 4"),
-        ((-1, 0, 0, 0), [[0]], "a tensor has type 0 and size -1"),
-        ((4, 0, 0, 0), [[0, 0]], "members must name each tensor once"),
-        ((4, 0, 0, 0), [], "members must name each tensor once"),
-        ((4, 0, 0, 0), [[1]], "members must name each tensor once"),
-        ((4, 0, 0, 0), [[-1]], "members must name each tensor once"),
+        ((4, 4, 0, 0), [[0]], ValueError, "a tensor has type 4 and size 4"),
+        ((-1, 0, 0, 0), [[0]], ValueError, "a tensor has type 0 and size -1"),
+        ((4, 0, 0), [[0]], TypeError, "must have length 4|takes exactly 4"),
+        ((4, 0, 0, 0), [[1]], IndexError, "an index too large"),
+        ((4, 0, 0, 0), [[-1]], IndexError, "an index too large"),
     ],
     ids=str,
 )
-def test_what_describes_no_tensors_is_refused(kernel, tensor, members, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_describes_no_tensors_is_refused(kernel, tensor, members, error, message):
+    with pytest.raises(error, match=message):
         kernel.plan(tensors=[tensor], members=members, momentum=False)
 
 
@@ -116,9 +115,9 @@ def test_a_plan_refuses_what_does_not_belong_to_it(kernel):
     place = [layer(4, torch.float32).data_ptr()]
     tensors = [(4, 0, place[0], 0)]
     plan = kernel.plan(tensors=tensors, members=[[0]], momentum=False)
-    with pytest.raises(ValueError, match="grads has 0 entries, not 1"):
+    with pytest.raises(IndexError, match="a list is too short"):
         kernel.moments(plan, [], 1)
-    with pytest.raises(ValueError, match="moments has 2 entries, not 4"):
+    with pytest.raises(IndexError, match="a list is too short"):
         kernel.step(plan, place, OPTIONS, 1, moments=[1.0, 2.0])
     with pytest.raises(ValueError, match="buffers if there is momentum"):
         kernel.step(plan, place, OPTIONS | {"momentum": 0.9}, 1)

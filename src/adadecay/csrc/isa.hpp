@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace adadecay {
 
@@ -79,12 +80,10 @@ struct Isa {
                          const Theta&, const Update&);
 };
 
-// One per isa_*.cpp file; the vector ones exist on x86-64 only.
+// The vector ones exist on x86-64 only.
 extern const Isa plain_loops, avx2_loops, avx512_loops;
 
-// The instruction sets that this build holds and this CPU runs, fastest first; null
-// where there is none.
-constexpr int kIsas = 3;
-const Isa* isa_at(int k);
+// The instruction sets that this build holds and this CPU runs, fastest first.
+std::vector<const Isa*> available_isas();
 
 }  // namespace adadecay

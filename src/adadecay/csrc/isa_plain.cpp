@@ -1,7 +1,11 @@
 // Every CPU: vectors of 16 bytes, which the compiler turns into whatever its target has
-// (SSE2, NEON, none).
+// (SSE2, NEON, none). And what this CPU can run besides.
 #include "isa.hpp"
 #include "scalar.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#endif
 
 namespace adadecay {
 namespace {
@@ -40,5 +44,19 @@ inline void store_float16(Float16* to, F32 x) {
 }  // namespace
 
 const Isa plain_loops = isa_of_loops("plain");
+
+std::vector<const Isa*> available_isas() {
+  std::vector<const Isa*> found;
+#if defined(__x86_64__) && defined(__GNUC__)
+  unsigned a, b, c = 0, d;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+  if (f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (__builtin_cpu_supports("avx512f")) found.push_back(&avx512_loops);
+    found.push_back(&avx2_loops);
+  }
+#endif
+  found.push_back(&plain_loops);
+  return found;
+}
 
 }  // namespace adadecay

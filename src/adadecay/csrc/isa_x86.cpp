@@ -6,53 +6,45 @@
 #include "scalar.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#ifndef __clang__
+#include <immintrin.h>
+
+#define PRAGMA(words) _Pragma(#words)
+#ifdef __clang__
+#define ENABLE(features) \
+  PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define DISABLE PRAGMA(clang attribute pop)
+#else
+#define ENABLE(features) PRAGMA(GCC push_options) PRAGMA(GCC target(features))
+#define DISABLE PRAGMA(GCC pop_options)
 // GCC 12 warns about its own _mm512_undefined_* (GCC bug 105593), hundreds of times.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-#include <immintrin.h>
 
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
 namespace adadecay {
 namespace {
+
+ENABLE("avx2,fma,f16c")
 namespace avx2 {
 constexpr int kRegister = 32;
 #define INTRINSIC(name) _mm256_##name
 #include "x86.hpp"
 #undef INTRINSIC
 }  // namespace avx2
-}  // namespace
-const Isa avx2_loops = avx2::isa_of_loops("avx2");
-}  // namespace adadecay
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx512f,avx2,fma,f16c"))), \
-                             apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx2,fma,f16c")
-#endif
-namespace adadecay {
-namespace {
+DISABLE
+
+ENABLE("avx512f,avx2,fma,f16c")
 namespace avx512 {
 constexpr int kRegister = 64;
 #define INTRINSIC(name) _mm512_##name
 #include "x86.hpp"
 }  // namespace avx512
+DISABLE
+
 }  // namespace
+
+const Isa avx2_loops = avx2::isa_of_loops("avx2");
 const Isa avx512_loops = avx512::isa_of_loops("avx512");
+
 }  // namespace adadecay
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
 #endif

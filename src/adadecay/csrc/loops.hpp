@@ -187,13 +187,13 @@ double rate_piece(const T* grad, int64_t count, const Theta& theta, ScalarOf<T>*
   if (i < count) {
     const int64_t rest = count - i;
     T grads[V::width] = {};
-    ScalarOf<T> thetas[V::width], outs[V::width];
+    ScalarOf<T> qs[V::width];
     __builtin_memcpy(grads, grad + i, rest * sizeof(T));
-    rate_piece<T, kForm, Output::theta>(grads, V::width, theta, thetas);
-    for (int64_t k = 0; k < rest; ++k) all += thetas[k];
-    if (kOutput != Output::none) {
-      rate_piece<T, kForm, kOutput>(grads, V::width, theta, outs);
-      __builtin_memcpy(out + i, outs, rest * sizeof outs[0]);
+    rate_piece<T, kForm, Output::denominators>(grads, V::width, theta, qs);
+    for (int64_t k = 0; k < rest; ++k) {
+      const ScalarOf<T> value = static_cast<ScalarOf<T>>(theta.numerator) / qs[k];
+      if (kOutput != Output::none) out[i + k] = kOutput == Output::theta ? value : qs[k];
+      all += value;
     }
   }
   return all;
@@ -235,53 +235,16 @@ inline double decay_factor(const Update& u) {
   return u.decoupled ? -u.lr * u.weight_decay : u.weight_decay;
 }
 
-template <class V, bool kAdaptive, class Flags>
-struct Stepper {
-  Flags on;
-  V minus_lr, momentum, undamped;
-
-  Stepper(Flags flags, const Update& u)
-      : on(flags),
-        minus_lr(V::all(-u.lr)),
-        momentum(V::all(u.momentum)),
-        undamped(V::all(1.0 - u.dampening)) {}
-
-  // One vector of w, g and the buffer; `decay` is θ times decay_factor. With θ = 1 each
-  // operation is the one that torch.optim.SGD performs.
-  INLINE void operator()(V& w, V g, V& buffer, V decay) const {
-    if (on.maximize) g = -g;
-    V d = g;
-    if (on.decays) {
-      if (on.decoupled) {
-        w = fma(decay, w, w);
-      } else {
-        d = fma(decay, w, g);
-      }
-    }
-    if (on.momentum) {
-      if (on.is_first_step) {
-        buffer = d;
-      } else if (kAdaptive && !on.damped) {
-        buffer = fma(held(momentum), buffer, d);
-      } else {
-        buffer = fma(undamped, d, momentum * buffer);
-      }
-      d = on.nesterov ? V(fma(momentum, buffer, d)) : buffer;
-    }
-    w = fma(held(minus_lr), d, w);
-  }
-};
-
+// With θ = 1 each operation is the one that torch.optim.SGD performs.
 template <class T, ThetaForm kForm, class Flags>
-void update_piece(T* param, const T* grad, T* buffer,
-                  const ScalarOf<T>* stored, Extent extent,
-                  const Theta& theta, const Update& u, Flags on) {
+void update_piece(T* param, const T* grad, T* buffer, const ScalarOf<T>* stored,
+                  Extent extent, const Theta& theta, const Update& u, Flags on) {
   using V = VectorOf<T>;
   constexpr bool kAdaptive = kForm != ThetaForm::one;
-  const Stepper<V, kAdaptive, Flags> step(on, u);
   const Denominators<V, kForm> denominators(theta);
   const V numerator = V::all(theta.numerator * decay_factor(u));
-  const V factor = V::all(decay_factor(u));
+  const V factor = V::all(decay_factor(u)), minus_lr = V::all(-u.lr);
+  const V momentum = V::all(u.momentum), undamped = V::all(1.0 - u.dampening);
   const auto denominators_at = [&](int64_t at) __attribute__((always_inline)) -> V {
     if (kForm == ThetaForm::stored) return V::load(stored + at);
     return denominators(V::load(grad + at));
@@ -302,16 +265,27 @@ void update_piece(T* param, const T* grad, T* buffer,
     }
     const V decay = kAdaptive ? V(held(numerator) / q) : factor;
     const V g = V::load(grad + i);
-    V w = V::load(param + i);
-    if (on.momentum && !on.is_first_step) b = V::load(buffer + i);
-    step(w, g, b, decay);
-    store(param + i, w);
-    if (on.momentum) store(buffer + i, b);
+    V w = V::load(param + i), d = on.maximize ? V(-g) : g;
+    if (on.decays && on.decoupled) w = fma(decay, w, w);
+    if (on.decays && !on.decoupled) d = fma(decay, w, d);
+    if (on.momentum) {
+      if (!on.is_first_step) b = V::load(buffer + i);
+      if (on.is_first_step) {
+        b = d;
+      } else if (kAdaptive && !on.damped) {
+        b = fma(held(momentum), b, d);
+      } else {
+        b = fma(undamped, d, momentum * b);
+      }
+      store(buffer + i, b);
+      d = on.nesterov ? V(fma(momentum, b, d)) : b;
+    }
+    store(param + i, fma(held(minus_lr), d, w));
   }
   if (i == extent.count) return;
   const int64_t rest = extent.count - i;
   T ws[V::width] = {}, gs[V::width] = {}, bs[V::width] = {};
-  typename V::Scalar qs[V::width] = {};
+  ScalarOf<T> qs[V::width] = {};
   __builtin_memcpy(ws, param + i, rest * sizeof(T));
   __builtin_memcpy(gs, grad + i, rest * sizeof(T));
   if (on.momentum && !on.is_first_step) __builtin_memcpy(bs, buffer + i, rest * sizeof(T));

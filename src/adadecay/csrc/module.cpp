@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <vector>
 
 #include "isa.hpp"
@@ -98,26 +99,6 @@ bool parse(PyObject* args, PyObject* names, const char* format, const char* cons
                                      targets...);
 }
 
-bool same_length(const char* name, size_t length, size_t wanted) {
-  if (length == wanted) return true;
-  PyErr_Format(PyExc_ValueError, "%s has %zu entries, not %zu", name, length, wanted);
-  return false;
-}
-
-// Whether the layers have each tensor once.
-bool complete(const std::vector<Integers>& members, size_t count) {
-  std::vector<bool> missing(count, true);
-  size_t found = 0;
-  for (const Integers& layer : members) {
-    for (int64_t i : layer) {
-      if (i < 0 || static_cast<size_t>(i) >= count || !missing[i]) return false;
-      missing[i] = false;
-      ++found;
-    }
-  }
-  return found == count;
-}
-
 PyObject* plan(PyObject* args, PyObject* names) {
   static const char* const keys[] = {"tensors", "members", "momentum", nullptr};
   std::vector<Tensor> tensors;
@@ -125,10 +106,6 @@ PyObject* plan(PyObject* args, PyObject* names) {
   int momentum;
   if (!parse(args, names, "O&O&p", keys, into<std::vector<Tensor>>, &tensors,
              into<std::vector<Integers>>, &members, &momentum)) {
-    return nullptr;
-  }
-  if (!complete(members, tensors.size())) {
-    PyErr_SetString(PyExc_ValueError, "members must name each tensor once");
     return nullptr;
   }
   auto made = std::make_unique<Plan>(tensors, members, momentum != 0);
@@ -160,27 +137,15 @@ bool read_options(PyObject* from, Options& to) {
          read_option(from, "unit_mean", to.unit_mean);
 }
 
-// The tensors of a plan at one step.
-bool bind(const Plan& plan, const Integers& grads, const Integers& first,
-          std::vector<Tensor>& to) {
-  const size_t count = plan.tensors.size();
-  if (!same_length("grads", grads.size(), count)) return false;
-  if (!first.empty() && !same_length("first", first.size(), count)) return false;
-  to = plan.with(grads, first);
-  return true;
-}
-
 PyObject* fits(PyObject* args, PyObject* names) {
   static const char* const keys[] = {"plan", "grads", nullptr};
   const Plan* plan;
   Integers grads;
-  std::vector<Tensor> tensors;
   if (!parse(args, names, "O&O&", keys, into<const Plan*>, &plan, into<Integers>,
-             &grads) ||
-      !bind(*plan, grads, {}, tensors)) {
+             &grads)) {
     return nullptr;
   }
-  return PyBool_FromLong(plan->fits(tensors));
+  return PyBool_FromLong(plan->fits(plan->with(grads, {})));
 }
 
 PyObject* step(PyObject* args, PyObject* names) {
@@ -191,27 +156,27 @@ PyObject* step(PyObject* args, PyObject* names) {
   Options options;
   Integers grads, first;
   std::vector<double> numbers;
-  std::vector<Tensor> tensors;
   if (!parse(args, names, "O&O&Oi|O&O&", keys, into<const Plan*>, &plan, into<Integers>,
              &grads, &mapping, &options.threads, into<Integers>, &first,
              into<std::vector<double>>, &numbers) ||
-      !bind(*plan, grads, first, tensors) || !read_options(mapping, options)) {
+      !read_options(mapping, options)) {
     return nullptr;
-  }
-  const Moments* known = nullptr;
-  if (!numbers.empty()) {
-    if (!same_length("moments", numbers.size(), 4 * plan->layers.size())) return nullptr;
-    known = reinterpret_cast<const Moments*>(numbers.data());
   }
   if (plan->momentum != (options.update.momentum != 0.0)) {
     PyErr_SetString(PyExc_ValueError,
                     "the plan must have buffers if there is momentum, else none");
     return nullptr;
   }
+  const std::vector<Tensor> tensors = plan->with(grads, first);
+  std::vector<Moments> known;
+  for (size_t l = 0; !numbers.empty() && l < plan->layers.size(); ++l) {
+    const double* row = &numbers.at(4 * l);
+    known.push_back({row[0], row[1], row[2], numbers.at(4 * l + 3)});
+  }
   if (!plan->fits(tensors)) Py_RETURN_FALSE;
   {
     const WithoutGil released;
-    take_step(*chosen, *plan, tensors, options, known);
+    take_step(*chosen, *plan, tensors, options, known.empty() ? nullptr : known.data());
   }
   Py_RETURN_TRUE;
 }
@@ -221,12 +186,11 @@ PyObject* moments(PyObject* args, PyObject* names) {
   const Plan* plan;
   Integers grads;
   int threads;
-  std::vector<Tensor> tensors;
   if (!parse(args, names, "O&O&i", keys, into<const Plan*>, &plan, into<Integers>,
-             &grads, &threads) ||
-      !bind(*plan, grads, {}, tensors)) {
+             &grads, &threads)) {
     return nullptr;
   }
+  const std::vector<Tensor> tensors = plan->with(grads, {});
   std::vector<Moments> found;
   {
     const WithoutGil released;
@@ -273,11 +237,11 @@ PyObject* rates(PyObject* args, PyObject* names) {
 
 PyObject* forms(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
-  for (int k = 0; names != nullptr && k < kIsas; ++k) {
-    if (isa_at(k) == nullptr) continue;
-    PyObject* name = PyUnicode_FromString(isa_at(k)->name);
+  for (const Isa* isa : available_isas()) {
+    PyObject* name = PyUnicode_FromString(isa->name);
     if (name == nullptr || PyList_Append(names, name) != 0) Py_CLEAR(names);
     Py_XDECREF(name);
+    if (names == nullptr) break;
   }
   return names;
 }
@@ -289,18 +253,17 @@ PyObject* revision(PyObject*, PyObject*) { return PyLong_FromLong(kRevision); }
 PyObject* choose(PyObject*, PyObject* argument) {
   const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
   if (name == nullptr) return nullptr;
-  for (int k = 0; k < kIsas; ++k) {
-    if (isa_at(k) != nullptr && std::strcmp(isa_at(k)->name, name) == 0) {
-      chosen = isa_at(k);
-      Py_RETURN_NONE;
-    }
+  for (const Isa* isa : available_isas()) {
+    if (std::strcmp(isa->name, name) != 0) continue;
+    chosen = isa;
+    Py_RETURN_NONE;
   }
   PyErr_Format(PyExc_ValueError, "this CPU or build has no kernel form named '%s'",
                name);
   return nullptr;
 }
 
-// A method with named arguments, whose memory errors become Python's.
+// A method with named arguments, whose exceptions become Python's.
 template <PyObject* (*kFunction)(PyObject*, PyObject*)>
 PyMethodDef method(const char* name, const char* doc) {
   PyCFunctionWithKeywords call = [](PyObject*, PyObject* args, PyObject* names) {
@@ -308,6 +271,9 @@ PyMethodDef method(const char* name, const char* doc) {
       return kFunction(args, names);
     } catch (const std::bad_alloc&) {
       return PyErr_NoMemory();
+    } catch (const std::out_of_range&) {
+      PyErr_SetString(PyExc_IndexError, "a list is too short, or an index too large");
+      return static_cast<PyObject*>(nullptr);
     }
   };
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
@@ -332,7 +298,7 @@ PyMethodDef* methods() {
 }  // namespace
 
 PyMODINIT_FUNC PyInit__native() {
-  for (int k = 0; chosen == nullptr && k < kIsas; ++k) chosen = isa_at(k);
+  chosen = available_isas().front();
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native",
                                    "The AdaDecay step for CPU tensors.", -1, methods(),
                                    nullptr, nullptr, nullptr, nullptr};

@@ -25,8 +25,8 @@ double magnitude_at(const Tensor& t, int64_t i) {
   }
 }
 
-bool has_f64(const Members& members) {
-  return std::any_of(members.tensors, members.tensors + members.count,
+bool has_f64(const Tensor* tensors, const Layer& layer) {
+  return std::any_of(tensors + layer.first, tensors + layer.last,
                      [](const Tensor& t) { return t.type == Type::f64; });
 }
 
@@ -43,13 +43,13 @@ double within(double x, double limit) {
 }
 
 // Visits 15 magnitudes in ascending order of their values; NaN sorts anywhere.
-void sample(const Members& members, double* samples) {
-  int i = 0;
-  int64_t before = 0;  // elements of the tensors before tensor i
+void sample(const Tensor* tensors, const Layer& layer, double* samples) {
+  const Tensor* t = tensors + layer.first;
+  int64_t before = 0;  // elements of the tensors before t
   for (int k = 0; k < kSamples; ++k) {
-    const int64_t at = members.size * k / kSamples;
-    while (at - before >= members.tensors[i].size) before += members.tensors[i++].size;
-    const double x = magnitude_at(members.tensors[i], at - before);
+    const int64_t at = layer.size * k / kSamples;
+    while (at - before >= t->size) before += (t++)->size;
+    const double x = magnitude_at(*t, at - before);
     int place = k;
     for (; place > 0 && samples[place - 1] > x; --place) {
       samples[place] = samples[place - 1];
@@ -102,19 +102,23 @@ Theta f64_theta(double mean_high, double mean_low, double sigma, double alpha,
   return theta;
 }
 
-// Equal |g| (sigma is 0) and anything that is not finite: the layer decays as in SGD.
-bool decays_as_sgd(double sigma, double alpha) {
-  return !(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0;
+// From mean and deviation times `scale`. Where |g| are equal (sigma is 0) or something
+// is not finite, the layer decays as in SGD.
+Theta scaled_theta(double mean_high, double mean_low, double sigma, double scale,
+                   double alpha, bool f64) {
+  if (!(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0) return Theta{};
+  if (f64) return f64_theta(mean_high, mean_low, sigma, alpha, scale);
+  return f32_theta(mean_high / scale, mean_low / scale, sigma / scale, alpha);
 }
 
 }  // namespace
 
-SumPlan choose_plan(const Members& members) {
+SumPlan choose_plan(const Tensor* tensors, const Layer& layer) {
   double samples[kSamples];
-  sample(members, samples);
+  sample(tensors, layer, samples);
   const double median = samples[kSamples / 2];
   const double typical = median > 0.0 ? median : samples[kSamples - 1];
-  if (has_f64(members)) return {{median, reciprocal_scale(typical, 1000)}, true};
+  if (has_f64(tensors, layer)) return {{median, reciprocal_scale(typical, 1000)}, true};
   // Within 2^±30 no square that counts leaves the range of float.
   const bool ordinary = typical > 0x1p-30 && typical < 0x1p30;
   return {{0.0, ordinary ? 1.0 : reciprocal_scale(typical, 100)}, !(typical > 0.0)};
@@ -129,16 +133,16 @@ bool finite(Sums sums, int64_t count, const SumPlan& plan) {
   return square > 0x1p-100 && square - offset * offset > square / 6;
 }
 
-SumPlan exact_plan(const Members& members) {
+SumPlan exact_plan(const Tensor* tensors, const Layer& layer) {
   double samples[kSamples], largest = 0.0;
-  sample(members, samples);
+  sample(tensors, layer, samples);
   // The median is at most one deviation from the mean, so that little cancels.
   const double shift = samples[kSamples / 2];
-  if (!has_f64(members)) return {{shift, 1.0}, true};  // no square leaves double's range
-  for (int k = 0; k < members.count; ++k) {
-    const Tensor& t = members.tensors[k];
-    for (int64_t i = 0; i < t.size; ++i) {
-      largest = std::fmax(largest, std::fabs(magnitude_at(t, i) - shift));
+  // Without float64 no square leaves the range of double.
+  if (!has_f64(tensors, layer)) return {{shift, 1.0}, true};
+  for (const Tensor* t = tensors + layer.first; t < tensors + layer.last; ++t) {
+    for (int64_t i = 0; i < t->size; ++i) {
+      largest = std::fmax(largest, std::fabs(magnitude_at(*t, i) - shift));
     }
   }
   return {{shift, reciprocal_scale(largest, 1000)}, true};
@@ -154,22 +158,18 @@ Moments moments_of(Shift shift, Sums sums, int64_t count) {
 Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64) {
   const double n = static_cast<double>(count), offset = sums.first / n;
   const double sigma = std::sqrt(sums.second / n - offset * offset);
-  if (decays_as_sgd(sigma, alpha)) return Theta{};
   // The mean is high + low exactly (Knuth's two-sum).
   const double base = shift.shift * shift.scale, high = base + offset;
   const double low = std::fabs(base) >= std::fabs(offset) ? (base - high) + offset
                                                           : (offset - high) + base;
-  if (f64) return f64_theta(high, low, sigma, alpha, shift.scale);
-  return f32_theta(high / shift.scale, low / shift.scale, sigma / shift.scale, alpha);
+  return scaled_theta(high, low, sigma, shift.scale, alpha, f64);
 }
 
 Theta theta_of(const Moments& moments, double alpha, bool f64) {
-  const double sigma = moments.deviation;
-  if (decays_as_sgd(sigma, alpha)) return Theta{};
-  const double scale = f64 ? reciprocal_scale(sigma, 1000) : 1.0;
-  Theta theta = f64 ? f64_theta(moments.mean * scale, 0.0, sigma * scale, alpha, scale)
-                    : f32_theta(moments.mean, 0.0, sigma, alpha);
-  theta.numerator = 2.0 / moments.mean_rate;
+  const double scale = f64 ? reciprocal_scale(moments.deviation, 1000) : 1.0;
+  Theta theta = scaled_theta(moments.mean * scale, 0.0, moments.deviation * scale, scale,
+                             alpha, f64);
+  if (theta.form != ThetaForm::one) theta.numerator = 2.0 / moments.mean_rate;
   return theta;
 }
 

@@ -1,8 +1,6 @@
 // From a layer's |g| to its mean and deviation, and from those to Theta.
 #pragma once
 
-#include <cstdint>
-
 #include "isa.hpp"
 #include "step.hpp"
 
@@ -14,19 +12,12 @@ struct SumPlan {
   bool exact;
 };
 
-// The tensors of one layer.
-struct Members {
-  const Tensor* tensors;
-  int count;
-  int64_t size;  // elements of all of them
-};
-
-// From 15 values spread over the layer.
-SumPlan choose_plan(const Members& members);
+// From 15 values spread over the layer; `tensors` are those of the whole plan.
+SumPlan choose_plan(const Tensor* tensors, const Layer& layer);
 
 // Whether the sums can be used. If not, sum again by the exact plan.
 bool finite(Sums sums, int64_t count, const SumPlan& plan);
-SumPlan exact_plan(const Members& members);
+SumPlan exact_plan(const Tensor* tensors, const Layer& layer);
 
 Moments moments_of(Shift shift, Sums sums, int64_t count);
 

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "statistics.hpp"
-#include "threads.hpp"
 
 namespace adadecay {
 namespace {
@@ -25,23 +24,15 @@ constexpr int64_t kScratch = 1048576;
 // machine, but milliseconds where another process has its core.
 constexpr int64_t kThreadShare = 1048576;
 
-enum class Kind { whole, sums, rates, update };
+enum class Kind { sums, rates, update };
+constexpr Kind kKinds[] = {Kind::sums, Kind::rates, Kind::update};
 
+// Tasks of one layer. A small layer is one task of all kinds, the first named here.
 struct Stage {
   Kind kind;
   int layer;
   int pieces;     // pieces per task
   int64_t first;  // number of its first task
-};
-
-// How a tensor is cut into pieces: by its size and nothing else.
-struct Cut {
-  int64_t pieces, length;
-  explicit Cut(int64_t size) {
-    pieces = std::clamp((size + kPiece - 1) / kPiece, int64_t{1}, kMaxPieces);
-    length = ((size + pieces - 1) / pieces + 127) / 128 * 128;
-    pieces = std::max((size + length - 1) / std::max(length, int64_t{1}), int64_t{1});
-  }
 };
 
 // What a step finds out about a layer.
@@ -67,25 +58,30 @@ class Pass {
         threads_(std::clamp<int64_t>(plan.size / kThreadShare, 1,
                                      std::max(options.threads, 1))),
         states_(new State[plan.layers.size()]),
-        sums_(plan.pieces),
-        thetas_(plan.pieces) {
+        sums_(plan.pieces.size()),
+        thetas_(plan.pieces.size()) {
     // Without decay nothing uses θ, and with alpha = 0 it is 1.
     const bool decays = options.alpha != 0.0 && options.update.weight_decay != 0.0;
     adaptive_ = !updates || (known == nullptr && decays);
     averages_ = updates && adaptive_ && options.unit_mean;
+    int64_t kept = 0;  // elements of the largest layer that needs scratch memory
     for (size_t l = 0; l < plan.layers.size(); ++l) {
       const Layer& layer = plan.layers[l];
+      if (layer.size == 0) continue;
       State& state = states_[l];
-      state.sums_left = state.rates_left = layer.pieces;
+      state.sums_left = state.rates_left = layer.last_piece - layer.first_piece;
       state.sums_ready = state.rates_ready = !adaptive_;
-      if (adaptive_ && layer.size > 0) state.plan = choose_plan(members(layer));
+      if (adaptive_) state.plan = choose_plan(tensors.data(), layer);
       if (known != nullptr && decays) {
         state.f32 = theta_of(known[l], options.alpha, false);
         state.f64 = theta_of(known[l], options.alpha, true);
       }
       push_tasks(static_cast<int>(l));
+      if (is_kept(layer)) kept = std::max(kept, layer.size);
     }
-    if (averages_) make_scratches();
+    for (int k = 0; averages_ && k < threads_; ++k) {
+      scratches_.emplace_back(new char[kept * plan.widest]);
+    }
   }
 
   void run() {
@@ -102,39 +98,29 @@ class Pass {
   const State& state(size_t l) const { return states_[l]; }
 
  private:
-  Members members(const Layer& layer) const {
-    return {tensors_.data() + layer.first, layer.last - layer.first, layer.size};
+  bool wants(Kind kind) const {
+    return kind == Kind::sums ? adaptive_ : kind == Kind::rates ? averages_ : updates_;
   }
 
-  // Scratch memory is for the denominators of θ between the pass that averages θ and the
-  // update. A layer that several threads share has none: they are computed twice.
-  void make_scratches() {
-    int64_t largest = 0;
-    for (const Layer& layer : plan_.layers) {
-      if (is_kept(layer)) largest = std::max(largest, layer.size);
-    }
-    scratches_.resize(threads_);
-    for (auto& scratch : scratches_) scratch.reset(new char[largest * plan_.widest]);
-  }
-
+  // Whether scratch memory holds the denominators of θ between the pass that averages θ
+  // and the update. Threads that share a layer compute them twice.
   bool is_kept(const Layer& layer) const {
     return averages_ && layer.size <= (threads_ == 1 ? kScratch : kWhole);
   }
 
-  void push_tasks(int l) {
-    if (plan_.layers[l].size <= kWhole) return push(Kind::whole, l);
-    if (adaptive_) push(Kind::sums, l);
-    if (averages_) push(Kind::rates, l);
-    if (updates_) push(Kind::update, l);
-  }
-
   // A task is a run of neighbouring pieces: long, because memory is read faster in long
   // runs, but several per thread, so that no thread waits long for a slower one.
-  void push(Kind kind, int l) {
-    const int pieces = plan_.layers[l].pieces;
-    const int share = threads_ == 1 ? pieces : std::max(1, pieces / (4 * threads_));
-    stages_.push_back({kind, l, share, tasks_});
-    tasks_ += kind == Kind::whole ? 1 : (pieces + share - 1) / share;
+  void push_tasks(int l) {
+    const Layer& layer = plan_.layers[l];
+    const int pieces = layer.last_piece - layer.first_piece;
+    const bool whole = threads_ == 1 || layer.size <= kWhole;
+    const int share = whole ? pieces : std::max(1, pieces / (4 * threads_));
+    for (Kind kind : kKinds) {
+      if (!wants(kind)) continue;
+      stages_.push_back({kind, l, share, tasks_});
+      tasks_ += (pieces + share - 1) / share;
+      if (whole) return;
+    }
   }
 
   void work() {
@@ -146,42 +132,31 @@ class Pass {
       while (stage + 1 < stages_.size() && stages_[stage + 1].first <= task) ++stage;
       const Stage& s = stages_[stage];
       const Layer& layer = plan_.layers[s.layer];
+      const int begin = layer.first_piece + static_cast<int>(task - s.first) * s.pieces;
+      const int end = std::min(begin + s.pieces, layer.last_piece);
+      const bool whole = end - begin == layer.last_piece - layer.first_piece;
       char* scratch = is_kept(layer) ? scratches_[thread].get() : nullptr;
-      if (s.kind == Kind::whole) {
-        do_layer(layer, states_[s.layer], scratch);
-      } else {
-        do_task(s, layer, states_[s.layer], static_cast<int>(task - s.first), scratch);
+      for (Kind kind : kKinds) {
+        if (whole ? wants(kind) : kind == s.kind) {
+          do_pieces(kind, layer, states_[s.layer], begin, end, scratch);
+        }
       }
     }
   }
 
-  void do_task(const Stage& stage, const Layer& layer, State& state, int task,
-               char* scratch) {
-    const int begin = task * stage.pieces;
-    const int end = std::min(begin + stage.pieces, layer.pieces);
-    if (stage.kind == Kind::sums) {
-      sum_pieces(layer, state, begin, end);
+  void do_pieces(Kind kind, const Layer& layer, State& state, int begin, int end,
+                 char* scratch) {
+    if (kind == Kind::sums) {
+      sum_pieces(state, begin, end);
       if (is_last(state.sums_left, end - begin)) finish_sums(layer, state);
-    } else if (stage.kind == Kind::rates) {
+    } else if (kind == Kind::rates) {
       wait_for(state.sums_ready);
-      rate_pieces(layer, state, begin, end, scratch);
+      rate_pieces(state, begin, end, scratch);
       if (is_last(state.rates_left, end - begin)) finish_rates(layer, state);
     } else {
       wait_for(averages_ ? state.rates_ready : state.sums_ready);
-      update_pieces(layer, state, begin, end, scratch);
+      update_pieces(state, begin, end, scratch);
     }
-  }
-
-  void do_layer(const Layer& layer, State& state, char* scratch) {
-    if (adaptive_ && layer.size > 0) {
-      sum_pieces(layer, state, 0, layer.pieces);
-      finish_sums(layer, state);
-      if (averages_) {
-        rate_pieces(layer, state, 0, layer.pieces, scratch);
-        finish_rates(layer, state);
-      }
-    }
-    if (updates_) update_pieces(layer, state, 0, layer.pieces, scratch);
   }
 
   static bool is_last(std::atomic<int>& left, int done) {
@@ -193,62 +168,49 @@ class Pass {
     while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
   }
 
-  // Calls function(tensor, its type, offset in bytes, extent, index of the result) for
-  // the pieces of a layer from `begin` to `end`.
+  // Calls function(tensor, its type, offset in bytes, extent, index) for each piece.
   template <class Function>
-  void for_pieces(const Layer& layer, int begin, int end, Function function) {
-    int before = 0;  // pieces of the tensors before tensor i
-    for (int i = layer.first; i < layer.last; ++i) {
-      const Tensor& t = tensors_[i];
-      const Cut cut(t.size);
-      const int64_t last = std::min<int64_t>(end - before, cut.pieces);
-      const int64_t until = std::min(last * cut.length, t.size);
-      for (int64_t k = std::max(begin - before, 0); k < last; ++k) {
-        const int64_t from = k * cut.length, to = std::min(from + cut.length, t.size);
-        const int type = static_cast<int>(t.type);
-        function(t, type, from * kBytes[type], Extent{to - from, until - to},
-                 layer.first_piece + before + k);
-      }
-      before += static_cast<int>(cut.pieces);
+  void for_pieces(int begin, int end, Function function) {
+    for (int k = begin; k < end; ++k) {
+      const Piece& piece = plan_.pieces[k];
+      const Tensor& t = tensors_[piece.tensor];
+      const int type = static_cast<int>(t.type);
+      const bool more = k + 1 < end && plan_.pieces[k + 1].tensor == piece.tensor;
+      const Extent extent = {piece.count, more ? plan_.pieces[k + 1].count : 0};
+      function(t, type, piece.from * kBytes[type], extent, k);
     }
   }
 
-  void sum_pieces(const Layer& layer, const State& state, int begin, int end) {
+  void sum_pieces(const State& state, int begin, int end) {
     const auto& sums = state.plan.exact ? isa_.exact_sums : isa_.quick_sums;
-    for_pieces(layer, begin, end,
-               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t index) {
-                 sums_[index] = sums[type](t.grad + at, e, state.plan.shift);
-               });
+    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
+      sums_[k] = sums[type](t.grad + at, e, state.plan.shift);
+    });
   }
 
-  void rate_pieces(const Layer& layer, const State& state, int begin, int end,
-                   char* scratch) {
+  void rate_pieces(const State& state, int begin, int end, char* scratch) {
     const Output output = scratch == nullptr ? Output::none : Output::denominators;
-    for_pieces(layer, begin, end,
-               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t index) {
-                 thetas_[index] = isa_.rates[type](
-                     t.grad + at, e.count, state.theta(t.type), output, scratch);
-                 if (scratch != nullptr) scratch += e.count * plan_.widest;
-               });
+    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
+      const Theta& theta = state.theta(t.type);
+      thetas_[k] = isa_.rates[type](t.grad + at, e.count, theta, output, scratch);
+      if (scratch != nullptr) scratch += e.count * plan_.widest;
+    });
   }
 
-  void update_pieces(const Layer& layer, const State& state, int begin, int end,
-                     const char* scratch) {
-    for_pieces(layer, begin, end,
-               [&](const Tensor& t, int type, int64_t at, Extent e, int64_t) {
-                 char* buffer = t.buffer == nullptr ? nullptr : t.buffer + at;
-                 const Theta& theta = state.theta(t.type);
-                 isa_.update[type](t.param + at, t.grad + at, buffer, t.is_first_step,
-                                   scratch, e, theta, options_.update);
-                 if (scratch != nullptr) scratch += e.count * plan_.widest;
-               });
+  void update_pieces(const State& state, int begin, int end, const char* scratch) {
+    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int) {
+      isa_.update[type](t.param + at, t.grad + at, t.buffer ? t.buffer + at : nullptr,
+                        t.is_first_step, scratch, e, state.theta(t.type),
+                        options_.update);
+      if (scratch != nullptr) scratch += e.count * plan_.widest;
+    });
   }
 
   Sums total_sums(const Layer& layer) const {
     Sums total = {0.0, 0.0};
-    for (int k = 0; k < layer.pieces; ++k) {
-      total.first += sums_[layer.first_piece + k].first;
-      total.second += sums_[layer.first_piece + k].second;
+    for (int k = layer.first_piece; k < layer.last_piece; ++k) {
+      total.first += sums_[k].first;
+      total.second += sums_[k].second;
     }
     return total;
   }
@@ -256,8 +218,8 @@ class Pass {
   void finish_sums(const Layer& layer, State& state) {
     Sums total = total_sums(layer);
     if (!finite(total, layer.size, state.plan)) {
-      state.plan = exact_plan(members(layer));
-      sum_pieces(layer, state, 0, layer.pieces);
+      state.plan = exact_plan(tensors_.data(), layer);
+      sum_pieces(state, layer.first_piece, layer.last_piece);
       total = total_sums(layer);
     }
     const Shift shift = state.plan.shift;
@@ -268,7 +230,7 @@ class Pass {
 
   void finish_rates(const Layer& layer, State& state) {
     double total = 0.0;
-    for (int k = 0; k < layer.pieces; ++k) total += thetas_[layer.first_piece + k];
+    for (int k = layer.first_piece; k < layer.last_piece; ++k) total += thetas_[k];
     const double numerator = 2.0 * static_cast<double>(layer.size) / total;
     state.f32.numerator = state.f64.numerator = numerator;
     state.rates_ready.store(true, std::memory_order_release);
@@ -302,26 +264,37 @@ Plan::Span span_of(const char* start, const Tensor& t) {
   return {begin, begin + t.size * kBytes[static_cast<int>(t.type)]};
 }
 
+// Cuts a tensor into pieces: by its size and nothing else.
+void cut(int tensor, int64_t size, std::vector<Piece>& pieces) {
+  const int64_t count =
+      std::clamp((size + kPiece - 1) / kPiece, int64_t{1}, kMaxPieces);
+  const int64_t length = ((size + count - 1) / count + 127) / 128 * 128;
+  for (int64_t from = 0; from < size; from += length) {
+    pieces.push_back({tensor, from, std::min(length, size - from)});
+  }
+}
+
 }  // namespace
 
 Plan::Plan(const std::vector<Tensor>& given,
            const std::vector<std::vector<int64_t>>& members, bool momentum)
     : momentum(momentum) {
-  for (const std::vector<int64_t>& layer : members) {
-    const int first = static_cast<int>(tensors.size()), first_piece = pieces;
+  for (const std::vector<int64_t>& indices_of_layer : members) {
+    const int first = static_cast<int>(tensors.size());
+    const int first_piece = static_cast<int>(pieces.size());
     const int64_t before = size;
-    for (int64_t index : layer) {
-      const Tensor& t = given[index];
+    for (int64_t index : indices_of_layer) {
+      const Tensor& t = given.at(index);
+      cut(static_cast<int>(tensors.size()), t.size, pieces);
       tensors.push_back(t);
       indices.push_back(index);
       size += t.size;
-      pieces += static_cast<int>(Cut(t.size).pieces);
       if (t.type == Type::f64) widest = sizeof(double);
       if (t.size > 0) written.push_back(span_of(t.param, t));
       if (t.size > 0 && momentum) written.push_back(span_of(t.buffer, t));
     }
-    layers.push_back({first, static_cast<int>(tensors.size()), size - before,
-                      first_piece, pieces - first_piece});
+    layers.push_back({first, static_cast<int>(tensors.size()), first_piece,
+                      static_cast<int>(pieces.size()), size - before});
   }
   std::sort(written.begin(), written.end(),
             [](const Span& a, const Span& b) { return a.begin < b.begin; });
@@ -331,8 +304,8 @@ std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
                                const std::vector<int64_t>& first) const {
   std::vector<Tensor> bound = tensors;
   for (size_t i = 0; i < bound.size(); ++i) {
-    bound[i].grad = reinterpret_cast<const char*>(grads[indices[i]]);
-    bound[i].is_first_step = !first.empty() && first[indices[i]] != 0;
+    bound[i].grad = reinterpret_cast<const char*>(grads.at(indices[i]));
+    bound[i].is_first_step = !first.empty() && first.at(indices[i]) != 0;
   }
   return bound;
 }

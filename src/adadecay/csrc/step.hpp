@@ -19,8 +19,7 @@ struct Tensor {
   bool is_first_step;  // the buffer holds nothing yet
 };
 
-// Of the |g| of a layer, or of a part of it; a layer without elements has zeros. The
-// mean of θ is by what unit_mean divides.
+// Of the |g| of a layer, or of a part of it; unit_mean divides θ by `mean_rate`.
 struct Moments {
   double count, mean, deviation, mean_rate;
 };
@@ -32,17 +31,21 @@ struct Options {
   int threads;  // available ones
 };
 
-// Neighbouring tensors of a plan, and the pieces that they are cut into.
+// Neighbouring tensors and pieces of a plan.
 struct Layer {
-  int first, last;
+  int first, last, first_piece, last_piece;
   int64_t size;  // in elements
-  int first_piece, pieces;
+};
+struct Piece {
+  int tensor;
+  int64_t from, count;  // in elements
 };
 
 // What stays the same from step to step: made once, and not changed afterwards.
 struct Plan {
   // `members` lists the tensors of each layer. Parameters and buffers may be missing:
-  // the first for statistics, the second without momentum.
+  // the first for statistics, the second without momentum. An index that is too large
+  // throws std::out_of_range, here and in `with`.
   Plan(const std::vector<Tensor>& given,
        const std::vector<std::vector<int64_t>>& members, bool momentum);
 
@@ -62,9 +65,9 @@ struct Plan {
   std::vector<Tensor> tensors;   // layer by layer
   std::vector<int64_t> indices;  // where each stands among those given
   std::vector<Layer> layers;
+  std::vector<Piece> pieces;
   std::vector<Span> written;  // in order
   int64_t size = 0;
-  int pieces = 0;
   int64_t widest = sizeof(float);  // bytes of the widest θ
 };
 
@@ -73,11 +76,15 @@ struct Plan {
 void take_step(const Isa& isa, const Plan& plan, const std::vector<Tensor>& tensors,
                const Options& options, const Moments* known);
 
-// Computes the moments of each layer, and changes nothing.
+// Computes the moments of each layer, zeros where it has no elements.
 std::vector<Moments> compute_moments(const Isa& isa, const Plan& plan,
                                      const std::vector<Tensor>& tensors, int threads);
 
 // Theta of one tensor that is a layer of its own.
 Theta theta_of_tensor(const Isa& isa, const Tensor& tensor, double alpha);
+
+// In threads.cpp: calls work(data) on up to `count` threads, the caller's included, and
+// returns when all are done. Fewer threads may come than were asked for.
+void run_on_threads(int count, void (*work)(void*), void* data);
 
 }  // namespace adadecay

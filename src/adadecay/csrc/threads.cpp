@@ -4,24 +4,19 @@
 // runtime that is already loaded, by its published entry point, and takes turns with
 // torch instead. Where there is none (or after a fork, when OpenMP's threads are gone
 // but are still listed and would be waited for forever) threads are made for the call.
-#include "threads.hpp"
+#include "step.hpp"
+
+#include <dlfcn.h>
+#include <pthread.h>
 
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <dlfcn.h>
-#include <pthread.h>
-#define ADADECAY_HAS_FORK 1
-#endif
-
 namespace adadecay {
 namespace {
 
 using ParallelRegion = void (*)(void (*)(void*), void*, unsigned, unsigned);
-
-#ifdef ADADECAY_HAS_FORK
 
 bool forked = false;  // written only in a child that has just one thread
 const int watching = pthread_atfork(nullptr, nullptr, [] { forked = true; });
@@ -35,12 +30,6 @@ ParallelRegion openmp() {
   }
   return found;
 }
-
-#else
-
-ParallelRegion openmp() { return nullptr; }
-
-#endif
 
 }  // namespace
 

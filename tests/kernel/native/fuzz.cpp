@@ -205,8 +205,8 @@ bool check(const Problem& p) {
 }
 
 const Isa* isa_named(const std::string& name) {
-  for (int k = 0; k < kIsas; ++k) {
-    if (isa_at(k) != nullptr && name == isa_at(k)->name) return isa_at(k);
+  for (const Isa* isa : available_isas()) {
+    if (name == isa->name) return isa;
   }
   return nullptr;
 }
