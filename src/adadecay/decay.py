@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from adadecay import native
+from adadecay import gpu, native
 from adadecay.layers import Group, Layers
 from adadecay.theta import batches, rates
 
@@ -34,6 +34,7 @@ class GroupTensors(NamedTuple):
         unit_mean: whether θ is divided by its mean over the layer.
         decays: whether the group decays at all; a λ that is a tensor is not read.
         change: what changes the θ of a layer, if anything does.
+        engine: the GPU engine, where ``fused=True`` asks for it and tensors are there.
         moments: the moments of each layer, where the tensors are only parts of it.
         positions: where in the group each parameter stands.
         params: the parameters.
@@ -47,6 +48,7 @@ class GroupTensors(NamedTuple):
     unit_mean: bool
     decays: bool
     change: ChangeRates | None
+    engine: gpu.Engine | None
     moments: Tensor | None
     positions: list[int]
     params: list[Tensor]
@@ -64,8 +66,8 @@ class GroupTensors(NamedTuple):
         place = {i: new for new, i in enumerate(kept)}
         members = [[place[i] for i in self.members[layer]] for layer in layers]
         rows = None if self.moments is None else self.moments[layers]
-        lists: Any = ([each[i] for i in kept] for each in self[7:])
-        return GroupTensors(self.group, members, *self[2:6], rows, *lists)
+        lists: Any = ([each[i] for i in kept] for each in self[8:])
+        return GroupTensors(self.group, members, *self[2:7], rows, *lists)
 
 
 def collect(
@@ -74,20 +76,20 @@ def collect(
     state: Mapping[Tensor, Any],
     settings: Mapping[str, Any] | None = None,
     change: ChangeRates | None = None,
+    engine: gpu.Engine | None = None,
 ) -> list[GroupTensors]:
     """List what a step works on, group by group; refuse sparse gradients by name.
 
-    Args:
-        groups, layers: parameter groups, and which of their parameters form layers.
-        state: the optimizer's, for momentum buffers.
-        settings: ``alpha`` and ``unit_mean``, where the groups have none of their own.
-        change: what changes θ, if anything does.
+    ``settings`` holds α and ``unit_mean`` where the groups have none of their own;
+    ``change`` is what changes θ, and ``engine`` what takes steps on a GPU.
     """
     collected = []
     for group, members in zip(groups, layers.of(groups), strict=True):
-        own, decay = settings or group, group["weight_decay"]
-        decays = isinstance(decay, Tensor) or decay != 0
-        options = own["alpha"], own["unit_mean"], decays, change, None
+        own, value = settings or group, group["weight_decay"]
+        decays = isinstance(value, Tensor) or value != 0
+        fused = group["params"] if group.get("fused") else ()
+        by_gpu = engine if gpu.DEVICES & {p.device.type for p in fused} else None
+        options = own["alpha"], own["unit_mean"], decays, change, by_gpu, None
         found = GroupTensors(group, [], *options, [], [], [], [])
         indices: dict[int, int] = {}
         for position, param in enumerate(group["params"]):
@@ -138,7 +140,11 @@ def group_rates(
         grads = [tensors.grads[i] for i in batch.indices]
         rows = None if moments is None else moments[batch.layers]
         thetas = None
-        if kernel and rows is None:
+        if tensors.engine is not None:
+            thetas = tensors.engine.rates(
+                grads, batch.members, alpha, unit_mean=unit_mean, moments=rows
+            )
+        elif kernel and rows is None:
             thetas = native.rates(grads, batch.members, alpha, unit_mean)
         if thetas is None:
             thetas = rates(

@@ -4,7 +4,7 @@ It takes real tensors on the CPU that lie in memory without gaps and in the same
 as their gradients. :mod:`adadecay.kernels` loads the compiled module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +31,23 @@ NO_STATE: dict[str, Any] = {}
 # Asked of every tensor at every step: `map` over these is the fastest that Python has.
 address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
 is_dense, is_negated = Tensor.is_contiguous, Tensor.is_neg
-is_on_cpu = attrgetter("is_cpu")
+is_on_cpu, is_on_gpu = attrgetter("is_cpu"), attrgetter("is_cuda")
 
 
 def unsupported_reason(
-    param: Tensor, grad: Tensor, buffer: Tensor | None = None
+    param: Tensor,
+    grad: Tensor,
+    buffer: Tensor | None = None,
+    *,
+    types: Collection[torch.dtype] = TYPES,
+    devices: Collection[str] = ("cpu",),
 ) -> str | None:
     """Return why the kernel cannot take a parameter, or None where it can.
 
     The reason continues "the kernel cannot take it, because".
     """
-    if param.dtype not in TYPES:
-        return f"its type is {param.dtype}, not one of {', '.join(map(str, TYPES))}"
+    if param.dtype not in types:
+        return f"its type is {param.dtype}, not one of {', '.join(map(str, types))}"
     named = (("it", param), ("its gradient", grad), ("its momentum buffer", buffer))
     for name, tensor in named:
         if tensor is None:
@@ -51,8 +56,9 @@ def unsupported_reason(
             return f"{name} is a {type(tensor).__name__}, not a plain tensor"
         if tensor.layout != torch.strided or tensor.is_neg():
             return f"{name} is not laid out as plain numbers"
-        if tensor.device.type != "cpu":
-            return f"{name} is on {tensor.device}, not on the CPU"
+        if tensor.device.type not in devices:
+            where = "the CPU" if "cpu" in devices else "a GPU"
+            return f"{name} is on {tensor.device}, not on {where}"
         if tensor.dtype != param.dtype or tensor.shape != param.shape:
             return f"{name} has another type or shape than the parameter"
         if not torch.ops.aten.is_non_overlapping_and_dense(tensor):
@@ -69,9 +75,14 @@ def _same_order(tensor: Tensor, param: Tensor) -> bool:
 
 
 def unsupported(
-    params: Sequence[Tensor], grads: Sequence[Tensor], buffers: Sequence[Tensor | None]
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    buffers: Sequence[Tensor | None],
+    **kernel: Any,
 ) -> dict[int, str]:
-    """Return why the kernel cannot take parameters, by index; the quick way first."""
+    """Return why a kernel cannot take parameters, by index; the quick way first."""
+    allowed: Any = kernel.get("types", TYPES)
+    is_there = is_on_gpu if "cuda" in kernel.get("devices", ()) else is_on_cpu
     present = [buffer for buffer in buffers if buffer is not None]
     tensors = [*params, *grads, *present]
     types, sizes = list(map(type_of, params)), list(map(size_of, params))
@@ -79,9 +90,9 @@ def unsupported(
         len(present) in (0, len(params))
         and all(map(is_dense, tensors))
         and PLAIN_TYPES.issuperset(map(type, tensors))
-        and all(map(is_on_cpu, tensors))
+        and all(map(is_there, tensors))
         and not any(map(is_negated, tensors))
-        and TYPES.keys() >= set(types)
+        and {*allowed} >= {*types}
         and types == list(map(type_of, grads))
         and sizes == list(map(size_of, grads))
         and types[: len(present)] == list(map(type_of, present))
@@ -89,7 +100,7 @@ def unsupported(
     ):
         return {}
     triples = zip(params, grads, buffers, strict=True)
-    found = {i: unsupported_reason(*triple) for i, triple in enumerate(triples)}
+    found = {i: unsupported_reason(*each, **kernel) for i, each in enumerate(triples)}
     return {i: reason for i, reason in found.items() if reason is not None}
 
 

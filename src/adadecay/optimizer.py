@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
     _use_grad_for_differentiable,
 )
 
-from adadecay import decay, native, sharding
+from adadecay import decay, gpu, native, sharding
 from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
@@ -31,6 +31,8 @@ from adadecay.settings import (
     warn_no_decay,
     warn_shrinks_past_zero,
 )
+
+SCALING = ("grad_scale", "found_inf")  # what GradScaler leaves to a fused step
 
 
 class AdaDecay(Optimizer):
@@ -48,7 +50,8 @@ class AdaDecay(Optimizer):
         params, lr, momentum, dampening, weight_decay, nesterov, maximize: those of
             ``torch.optim.SGD``; lr (η) and weight_decay (λ) may be tensors.
         foreach, differentiable: those of ``torch.optim.SGD``.
-        fused: use the native kernel; None picks it where it is present and fits.
+        fused: use the native kernel on a CPU, Triton kernels on a GPU; None picks the
+            native kernel where it is present and fits.
         alpha: steepness α of the sigmoid (the paper uses 4).
         decoupled: shrink the weights by ηλθ apart from the momentum step, which is
             Algorithm 1 of the paper to the letter.
@@ -105,14 +108,25 @@ class AdaDecay(Optimizer):
         self._set_up(layer_of)
 
     def _set_up(self, layer_of: LayerOf | None) -> None:
-        if self.defaults["fused"] and native.kernel is None:
-            reason = native.unavailable_reason
-            raise RuntimeError(f"fused=True needs the kernel: {reason}")
+        if self.defaults["fused"]:
+            on_gpu = self._is_on_gpu()
+            reason = gpu.unavailable_reason() if on_gpu else native.unavailable_reason
+            if reason is not None:
+                raise RuntimeError(f"fused=True needs the kernel: {reason}")
         self.layer_of, self._layers = layer_of, Layers(layer_of)
-        self._launches = native.LaunchCache()
+        self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
         self._warned = False
         self._check_groups()
         warn_no_decay(self.param_groups)
+
+    def _is_on_gpu(self) -> bool:
+        params = (param for group in self.param_groups for param in group["params"])
+        return all(param.device.type in gpu.DEVICES for param in params)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether ``GradScaler`` may leave unscaling and skipping to the step."""
+        return all(group["fused"] for group in self.param_groups) and self._is_on_gpu()
 
     def _check_groups(self) -> None:
         self._layers.of(self.param_groups)
@@ -151,7 +165,7 @@ class AdaDecay(Optimizer):
             return loss
         changes = type(self)._change_rates is not AdaDecay._change_rates
         change = self._change_rates if changes else None
-        options: Any = (self._layers, self.state, None, change)
+        options: Any = (self._layers, self.state, None, change, self._gpu)
         here = groups = decay.collect(self.param_groups, *options)
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
             name = type(self).__name__ if self.needs_whole_layers else None
@@ -172,8 +186,14 @@ class AdaDecay(Optimizer):
         for engine, tensors in steps:
             first = [i for i, buffer in enumerate(tensors.buffers) if buffer is None]
             launch = native.step(tensors) if engine == "kernel" else None
-            if launch is None:  # the kernel leaves memory that overlaps to torch
-                decay.step(tensors, foreach=engine != "loop")
+            scaling = {name: getattr(self, name, None) for name in SCALING}
+            done = launch is not None
+            if engine == "gpu":
+                done = self._gpu.step(tensors, **scaling)
+            if not done:  # kernels leave memory that overlaps to torch
+                scaled = any(value is not None for value in scaling.values())
+                rest = _unscaled(tensors, **scaling) if scaled else tensors
+                decay.step(rest, foreach=engine != "loop")
             for i in first:
                 param, buffer = (
                     group["params"][tensors.positions[i]],
@@ -228,8 +248,21 @@ class AdaDecay(Optimizer):
         for group in self.param_groups:
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        self._launches, self._layers = native.LaunchCache(), Layers(self.layer_of)
+        self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
+        self._layers = Layers(self.layer_of)
         self._layers.of(self.param_groups)
+
+
+def _unscaled(
+    tensors: GroupTensors, grad_scale: Tensor | None, found_inf: Tensor | None
+) -> GroupTensors:
+    """Do for torch's operations what ``GradScaler`` left to the kernels."""
+    if found_inf is not None and found_inf.item() != 0:
+        return tensors.select([])
+    if grad_scale is None:
+        return tensors
+    grads = torch._foreach_div(tensors.grads, grad_scale)
+    return tensors._replace(grads=list(grads))
 
 
 def choose_engines(
@@ -243,8 +276,8 @@ def choose_engines(
             the same.
 
     Returns:
-        ``"kernel"``, ``"foreach"`` or ``"loop"`` with all tensors, or several such
-        pairs, where the kernel takes only some of the layers.
+        ``"kernel"``, ``"gpu"``, ``"foreach"`` or ``"loop"`` with all tensors, or
+        several such pairs, where the kernel takes only some of the layers.
     """
     group = whole.group
     fused, foreach = group["fused"], group["foreach"]
@@ -256,15 +289,16 @@ def choose_engines(
     reasons = _kernel_reasons(here) if kernel else {}
     if fused and not torch.compiler.is_compiling():
         _check_fused(whole, here, reasons)
+    engine = "gpu" if here.engine else "kernel"
     other = "foreach" if foreach else "loop"
     taken = [bool(kernel) and not reasons.keys() & {*layer} for layer in here.members]
     parts = [[*range(len(taken))]]
     if len({*map(id, whole.params)}) < len(whole.params) and not group["foreach"]:
         parts = [[layer] for layer in parts[0]]  # tied weights: one after the other
     elif len({*taken}) == 1:
-        return [("kernel" if taken[0] else other, here)]
+        return [(engine if taken[0] else other, here)]
     return [
-        ("kernel" if by_kernel else other, here.select(layers))
+        (engine if by_kernel else other, here.select(layers))
         for part in parts
         for by_kernel in (True, False)
         if (layers := [layer for layer in part if taken[layer] is by_kernel])
@@ -273,15 +307,17 @@ def choose_engines(
 
 def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
     """Return why the kernel cannot take each tensor; nothing for those that it can."""
-    everywhere = None
-    if native.kernel is None:
-        everywhere = str(native.unavailable_reason)
-    elif torch.compiler.is_compiling():
+    everywhere = native.unavailable_reason
+    if tensors.engine:
+        everywhere = gpu.unavailable_reason()
+    if torch.compiler.is_compiling():
         everywhere = "torch.compile traces the step"
     elif tensors.change is not None:
         everywhere = "θ is changed between rates and decay"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
+    if tensors.engine:
+        return gpu.unsupported(tensors)
     return native.unsupported(tensors.params, tensors.grads, tensors.buffers)
 
 
@@ -297,5 +333,5 @@ def _check_fused(
             f"fused=True, but the kernel cannot take parameter {whole.name(i)}, "
             f"because {reason}: {advice}"
         )
-    if native.overlap(here):
+    if not here.engine and native.overlap(here):
         raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")

@@ -159,7 +159,8 @@ def _mesh_moments(mesh: "DeviceMesh | None", layers: list[_Layer]) -> Sequence[T
             copy = place and any(place[d] and placed[d].is_replicate() for d in dims)
             grads.append(part.new_empty(0) if copy else part)
         members.append(list(range(first, len(grads))))
-    rows = native.moments(grads, members)
+    engine = layers[0].group.engine or native
+    rows = engine.moments(grads, members)
     rows = theta.moments(grads, members) if rows is None else rows
     merged = merge_moments(_gather(rows, mesh, dims))
     mean_rates = torch.ones_like(merged[:, :1])

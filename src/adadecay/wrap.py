@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import decay, sharding
+from adadecay import decay, gpu, sharding
 from adadecay.decay import GroupTensors, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
@@ -75,8 +75,8 @@ def adaptive_decay(
     layers = Layers(layer_of)
     layers.of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
-    settings = DecaySettings(alpha, decoupled, unit_mean, layer_of)
-    vars(optimizer).update(_decay_settings=settings, _layers=layers)
+    own = DecaySettings(alpha, decoupled, unit_mean, layer_of), layers, gpu.Engine()
+    vars(optimizer).update(zip(_OWN, own, strict=True))
     return optimizer
 
 
@@ -133,22 +133,27 @@ def _become(optimizer: Any, kind: type[Optimizer]) -> None:
     optimizer.__class__ = kind
 
 
+_OWN = ("_decay_settings", "_layers", "_gpu")
+
+
 class _Adaptive:
     """What a wrapped optimizer has beside its own class."""
 
     _plain: Any
     _decay_settings: DecaySettings
     _layers: Layers
+    _gpu: gpu.Engine
 
     def remove(self) -> None:
         """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
         _become(self, self._plain)
-        del self._decay_settings, self._layers
+        del self._decay_settings, self._layers, self._gpu
 
     def __getstate__(self) -> dict[str, Any]:
         settings = self._decay_settings
-        own = {"_decay_settings": settings, "_layers": Layers(settings.layer_of)}
-        return {**self._plain.__getstate__(self), **own}
+        own = settings, Layers(settings.layer_of), gpu.Engine()
+        state: dict[str, Any] = self._plain.__getstate__(self)
+        return {**state, **dict(zip(_OWN, own, strict=True))}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Let deepcopy and pickle find the class by way of the one that it extends."""
@@ -247,7 +252,8 @@ def _spare_gradients(
 def collected(optimizer: Any) -> list[GroupTensors]:
     """List the tensors of a wrapped optimizer's groups that have gradients."""
     settings = vars(optimizer._decay_settings)
-    return decay.collect(optimizer.param_groups, optimizer._layers, {}, settings)
+    groups, layers = optimizer.param_groups, optimizer._layers
+    return decay.collect(groups, layers, {}, settings, engine=optimizer._gpu)
 
 
 def _shrink_weights(optimizer: Any) -> None:

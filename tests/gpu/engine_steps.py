@@ -61,8 +61,9 @@ class Steps:
         for param, grad in zip(self.params, grads, strict=True):
             param.grad = grad
         tensors = decay.collect([self.group], self, self.state)[0]
+        tensors = tensors._replace(moments=moments, engine=self.engine)
         with torch.no_grad():
-            done = self.engine.step(tensors, moments, **given)
+            done = self.engine.step(tensors, **given)
         for i, buffer in zip(tensors.positions, tensors.buffers, strict=True):
             if buffer is not None:
                 self.state[self.params[i]] = {"momentum_buffer": buffer}

@@ -13,21 +13,35 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from adadecay.gpu.plan import Plan, Update
+from adadecay.gpu.support import reads
 from adadecay.theta import Members
 
 if TYPE_CHECKING:
     from adadecay.decay import GroupTensors
+    from adadecay.gpu.plan import Plan
 
 MAX_PLANS = 64  # which gradients are missing may change from step to step
+
+
+class Update(NamedTuple):
+    """The arguments of a step that are not tensors of the group; see ``update``."""
+
+    lr: float | Tensor
+    decay: float | Tensor
+    momentum: float
+    gain: float
+    grad_scale: Tensor | None
+    found_inf: Tensor | None
+    nesterov: bool
+    maximize: bool
+    decoupled: bool
 
 
 class Job(NamedTuple):
     """The layers of one device and type, ready to be launched."""
 
-    plan: Plan
+    plan: "Plan"
     table: Tensor
-    moments: Tensor | None
     tensors: "GroupTensors"
     buffers: list[Tensor]
 
@@ -37,12 +51,11 @@ class Engine:
 
     def __init__(self) -> None:
         self._plans: dict[object, Plan] = {}
-        self._failed = False
+        self._failed = False  # whether the kernels were given up
 
     def step(
         self,
         tensors: "GroupTensors",
-        moments: Tensor | None = None,
         *,
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
@@ -51,20 +64,22 @@ class Engine:
 
         Args:
             tensors: the group's tensors; missing momentum buffers are filled in.
-            moments: the moments of each layer and its mean θ, where these tensors are
-                only parts of it.
             grad_scale: what the gradients are to be divided by.
             found_inf: leaves the step out where it is not 0.
 
         Returns:
             False, with nothing changed, where memory that is written has a second name,
-            and where the kernels cannot be compiled.
+            where the kernels cannot be compiled, and in the first step with dampening
+            and ``found_inf``: torch's operations must take it.
         """
-        if self._failed:
-            return False
+        undamped = found_inf is None or tensors.group["dampening"] == 0
+        if self._failed or not (
+            undamped or all(b is not None for b in tensors.buffers)
+        ):
+            return False  # whether a damped step is the first, the device would decide
         launched: list[Job] = []
         try:
-            jobs = self._jobs(tensors, moments, zeros=found_inf is not None)
+            jobs = self._jobs(tensors, zeros=found_inf is not None)
             if any(job.plan.overlapping for job in jobs):
                 return False
             for job in jobs:
@@ -82,18 +97,15 @@ class Engine:
 
     def rates(
         self,
-        grads: Sequence[Tensor],
+        grads: list[Tensor],
         members: Members,
         alpha: float,
         *,
         unit_mean: bool = False,
         moments: Tensor | None = None,
     ) -> list[Tensor] | None:
-        """Return θ as :func:`adadecay.theta.rates` does; None where that must do it.
-
-        All gradients are of one device and type.
-        """
-        if self._failed:
+        """Return θ as :func:`adadecay.theta.rates` does; None where that must do it."""
+        if self._failed or not reads(grads):
             return None
         try:
             plan = self._plan("rates", grads, members)
@@ -107,12 +119,9 @@ class Engine:
             return None
         return thetas
 
-    def moments(self, grads: Sequence[Tensor], members: Members) -> Tensor | None:
-        """Return what :func:`adadecay.theta.moments` does; None where that must do it.
-
-        All gradients are of one device and type.
-        """
-        if self._failed:
+    def moments(self, grads: list[Tensor], members: Members) -> Tensor | None:
+        """Return what :func:`adadecay.theta.moments` does, or None as above."""
+        if self._failed or not reads(grads):
             return None
         try:
             plan = self._plan("moments", grads, members)
@@ -126,8 +135,10 @@ class Engine:
             return None
         return rows
 
-    def _plan(self, use: str, grads: Sequence[Tensor], members: Members) -> Plan:
+    def _plan(self, use: str, grads: Sequence[Tensor], members: Members) -> "Plan":
         """Return the plan of tensors of these sizes, for one use of its table."""
+        from adadecay.gpu.plan import Plan  # which imports Triton
+
         device, dtype = grads[0].device, grads[0].dtype
         sizes = tuple(grad.numel() for grad in grads)
         key = use, device, dtype, sizes, tuple(map(tuple, members))
@@ -137,17 +148,12 @@ class Engine:
             self._plans[key] = Plan(device, dtype, sizes, members)
         return self._plans[key]
 
-    def _jobs(
-        self, tensors: "GroupTensors", moments: Tensor | None, *, zeros: bool
-    ) -> list[Job]:
+    def _jobs(self, tensors: "GroupTensors", *, zeros: bool) -> list[Job]:
         """Make the tables of a step, and what it writes to."""
         jobs = []
         kinds = _layers_by_kind(tensors.grads, tensors.members)
         for layers in kinds:
-            part, rows = tensors, moments
-            if len(kinds) > 1:
-                part = tensors.select(layers)
-                rows = None if moments is None else _rows(moments, layers)
+            part = tensors if len(kinds) == 1 else tensors.select(layers)
             first = [buffer is None for buffer in part.buffers]
             buffers: list[Tensor] = []
             if tensors.group["momentum"] != 0:
@@ -161,7 +167,7 @@ class Engine:
                 table, changed = plan.point_to(part.grads, part.params, buffers, fresh)
             if changed:
                 plan.overlapping = overlap(part.params + buffers, part.grads)
-            jobs.append(Job(plan, table, rows, part, buffers))
+            jobs.append(Job(plan, table, part, buffers))
         return jobs
 
     def _give_up(self, error: Exception) -> None:
@@ -203,7 +209,7 @@ def _find_coefs(job: Job) -> None:
                 job.table,
                 tensors.alpha,
                 unit_mean=tensors.unit_mean,
-                moments=job.moments,
+                moments=tensors.moments,
             )
 
 
@@ -239,11 +245,6 @@ def _scalar(value: float | Tensor, device: torch.device) -> float | Tensor:
     if not isinstance(value, Tensor):
         return float(value)
     return value.item() if value.device.type != device.type else value.to(device)
-
-
-def _rows(moments: Tensor, layers: list[int]) -> Tensor:
-    """Select rows without sending their numbers to the device."""
-    return torch.stack([moments[layer] for layer in layers])
 
 
 def _layers_by_kind(grads: Sequence[Tensor], members: Members) -> list[list[int]]:

@@ -7,7 +7,7 @@ the stream and without waiting for it.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -15,6 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from adadecay.gpu import sums, update
+
+if TYPE_CHECKING:
+    from adadecay.gpu.engine import Update
 
 THREADS = 256
 BLOCK = 2048  # elements of a tile of `update`, without a mask
@@ -27,20 +30,6 @@ TYPES = {
     torch.bfloat16: tl.bfloat16,
     torch.float16: tl.float16,
 }
-
-
-class Update(NamedTuple):
-    """The arguments of a step that are not tensors of the group; see ``update``."""
-
-    lr: float | Tensor
-    decay: float | Tensor
-    momentum: float
-    gain: float
-    grad_scale: Tensor | None
-    found_inf: Tensor | None
-    nesterov: bool
-    maximize: bool
-    decoupled: bool
 
 
 class Plan:
@@ -223,7 +212,7 @@ class Plan:
             table, self.chunks, self.coefs, DTYPE=self.type, BLOCK=BLOCK, **self.options
         )
 
-    def update(self, table: Tensor, given: Update, *, decays: bool) -> None:
+    def update(self, table: Tensor, given: "Update", *, decays: bool) -> None:
         """Take the step."""
         update.update[(self.n_chunks,)](
             table,
