@@ -7,7 +7,6 @@ sample of each tensor.
 """
 
 import json
-import math
 import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -70,8 +69,8 @@ def measure(
             smaller tensors are looked at whole.
 
     Returns:
-        One entry for each tensor that decays and has a gradient. Of a DTensor the part
-        on this rank is described, by the statistics of the whole.
+        One entry for each tensor that decays and has a gradient and elements. Of a
+        DTensor the part on this rank is described, by the statistics of the whole.
 
     Example:
         >>> model = nn.Linear(4, 2)
@@ -91,9 +90,10 @@ def measure(
         decay_rate = float(tensors.group["weight_decay"])
         for n, (key, param) in enumerate(zip(whole, params, strict=True)):
             values, weights = parts[n].numpy(), parts[len(whole) + n].numpy()
-            found = _describe(values, weights, decay_rate)
-            rows[key] = LayerRates(labels[key], param.numel(), *found)
-    return [rows[param] for param in labels]
+            if param.numel():
+                found = _describe(values, weights, decay_rate)
+                rows[key] = LayerRates(labels[key], param.numel(), *found)
+    return [rows[param] for param in labels if param in rows]
 
 
 def collected(
@@ -124,11 +124,10 @@ def _describe(
     rates: Any, weights: Any, weight_decay: float
 ) -> tuple[float, tuple[float, ...], float]:
     """Return mean, quantiles and effective decay of a sample of θ and |w|."""
-    if not len(rates):
-        return math.nan, (math.nan,) * len(QUANTILES), math.nan
     rates, power = np.nan_to_num(rates, nan=1.0), np.square(weights)  # a NaN gradient
     mean, total = float(rates.mean()), float(power.sum())
-    shrink = float(rates @ power) / total if total > 0 else mean
+    # Weights that are all zero, or not finite, have no norm to shrink.
+    shrink = float(rates @ power) / total if 0 < total < np.inf else mean
     levels = np.linspace(0, 1, len(rates))
     quantiles = tuple(np.interp(QUANTILES, levels, np.sort(rates)).tolist())
     return mean, quantiles, weight_decay * shrink
@@ -210,10 +209,6 @@ class JsonLines:
     def __call__(self, step: int, layers: Sequence[LayerRates]) -> None:
         """Write one measurement."""
         entries = [{"step": step, **asdict(layer)} for layer in layers]
-        for entry, layer in zip(entries, layers, strict=True):
-            if not layer.size:  # JSON has no NaN
-                nothing = [None] * len(QUANTILES)
-                entry |= {"mean": None, "quantiles": nothing, "effective_decay": None}
         lines = [json.dumps(entry, allow_nan=False) + "\n" for entry in entries]
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))

@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 from adadecay.kernels import instruction_set as instruction_set
 from adadecay.kernels import kernel as kernel
 from adadecay.kernels import unavailable_reason as unavailable_reason
-from adadecay.settings import shrinks_past_zero
+from adadecay.settings import warn_past_zero
 from adadecay.theta import RATE_DTYPES, Members
 
 if TYPE_CHECKING:
@@ -153,13 +153,13 @@ class Launch:
     def gradients(self, group: "Group", state: dict[Tensor, Any]) -> list[int]:
         """Return the gradients' addresses; none where anything else has changed."""
         params = self.listed
+        warn_past_zero(group)
         if (
             group["params"] is not params
             or len(params) != len(self.params)
             or group["foreach"] is not None
             or group["differentiable"]
             or group["fused"] is False
-            or shrinks_past_zero(group)
         ):
             return []
         buffers = []

@@ -25,12 +25,7 @@ from adadecay import decay, gpu, native, sharding
 from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
-from adadecay.settings import (
-    check_settings,
-    shrinks_past_zero,
-    warn_no_decay,
-    warn_shrinks_past_zero,
-)
+from adadecay.settings import check_settings, warn_no_decay, warn_past_zero
 
 SCALING = ("grad_scale", "found_inf")  # what GradScaler leaves to a fused step
 
@@ -115,8 +110,7 @@ class AdaDecay(Optimizer):
                 raise RuntimeError(f"fused=True needs the kernel: {reason}")
         self.layer_of, self._layers = layer_of, Layers(layer_of)
         self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
-        self._warned = False
-        self._check_groups()
+        self._layers.of(self.param_groups)
         warn_no_decay(self.param_groups)
 
     def _is_on_gpu(self) -> bool:
@@ -128,21 +122,15 @@ class AdaDecay(Optimizer):
         """Whether ``GradScaler`` may leave unscaling and skipping to the step."""
         return all(group["fused"] for group in self.param_groups) and self._is_on_gpu()
 
-    def _check_groups(self) -> None:
-        self._layers.of(self.param_groups)
-        for group in self.param_groups:
-            if not self._warned and shrinks_past_zero(group):
-                self._warned = True
-                warn_shrinks_past_zero(group)
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
         before = len(self.param_groups)
         super().add_param_group(param_group)
         try:
             check_settings(self.param_groups[-1])
+            warn_past_zero(self.param_groups[-1])
             if "_layers" in self.__dict__:  # torch's constructor comes here, too
-                self._check_groups()
+                self._layers.of(self.param_groups)
         except BaseException:  # whatever a layer_of of the user's may raise
             del self.param_groups[before:]
             raise
@@ -180,9 +168,7 @@ class AdaDecay(Optimizer):
     ) -> None:
         """Take a group's step, and keep its new momentum buffers."""
         group, launch = whole.group, None
-        if not self._warned and shrinks_past_zero(group):
-            self._warned = True
-            warn_shrinks_past_zero(group)
+        warn_past_zero(group)
         for engine, tensors in steps:
             first = [i for i, buffer in enumerate(tensors.buffers) if buffer is None]
             launch = native.step(tensors) if engine == "kernel" else None
@@ -239,8 +225,7 @@ class AdaDecay(Optimizer):
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"layer_of": self.layer_of, "_warned": self._warned}
-        return {**super().__getstate__(), **own}
+        return {**super().__getstate__(), "layer_of": self.layer_of}
 
     @_disable_dynamo  # as torch does with what copies and loads
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -57,34 +57,30 @@ def _check_number(
         raise ValueError(f"Invalid {label}: {value} (it must be {allowed})")
 
 
-def shrinks_past_zero(group: dict[str, Any]) -> bool:
-    """Whether θ = 2 would take a weight past zero: 2·lr·weight_decay ≥ 1.
+def warn_past_zero(group: dict[str, Any]) -> None:
+    """Warn, once per process, where θ = 2 takes a weight past zero: 2·lr·λ ≥ 1.
 
     Only numbers are looked at: reading a tensor would wait for its device.
     """
     lr, weight_decay = group["lr"], group["weight_decay"]
     if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
-        return False
-    return bool(2 * lr * weight_decay >= 1)
-
-
-def warn_shrinks_past_zero(group: dict[str, Any]) -> None:
-    """Warn that the step is too large for the decay."""
-    warnings.warn(
-        f"lr={group['lr']} and weight_decay={group['weight_decay']} give "
-        f"2·lr·weight_decay >= 1: a weight whose decay rate is near 2 changes its "
-        "sign at every step; the method wants lr·weight_decay well below 1/2",
-        stacklevel=3,
-    )
+        return
+    if 2 * lr * weight_decay >= 1 and "past zero" not in _warned:
+        _warned.add("past zero")
+        warnings.warn(
+            f"lr={lr} and weight_decay={weight_decay} give 2·lr·weight_decay >= 1: a "
+            "weight whose decay rate is near 2 changes its sign at every step; the "
+            "method wants lr·weight_decay well below 1/2",
+            stacklevel=3,
+        )
 
 
 def warn_no_decay(groups: list[dict[str, Any]]) -> None:
     """Warn, once per process, where there is nothing to adapt."""
-    if "no decay" in _warned or {group["weight_decay"] for group in groups} != {0}:
-        return
-    _warned.add("no decay")
-    warnings.warn(
-        "every parameter group has weight_decay=0, so AdaDecay is plain SGD: give it "
-        "a weight_decay, for instance 5e-4",
-        stacklevel=4,
-    )
+    if {group["weight_decay"] for group in groups} == {0} and "none" not in _warned:
+        _warned.add("none")
+        warnings.warn(
+            "every parameter group has weight_decay=0, so AdaDecay is plain SGD: give "
+            "it a weight_decay, for instance 5e-4",
+            stacklevel=4,
+        )

@@ -34,17 +34,21 @@ def test_measuring_does_not_ask_for_the_default_device(kernel, monkeypatch):
         assert measure(optimizer) == expected
 
 
-def test_a_layer_without_elements_is_null_in_a_file(tmp_path):
+@pytest.mark.parametrize("value", [0.0, torch.inf, torch.nan])
+def test_a_file_holds_numbers_alone(tmp_path, value):
+    """Of a tensor without elements there are none; bad weights still have a mean θ."""
     path = tmp_path / "theta.jsonl"
-    JsonLines(path)(1, measure(optimizer_of((0, 3), (2, 2))))
+    optimizer = optimizer_of((0, 3), (2, 2))
+    optimizer.param_groups[0]["params"][1].data.fill_(value)
+    JsonLines(path)(1, measure(optimizer))
 
     def refuse(text):
         raise AssertionError(f"{text} is not JSON")
 
-    lines = path.read_text().splitlines()
-    empty, whole = (json.loads(line, parse_constant=refuse) for line in lines)
-    assert empty["mean"] is None
-    assert 0 < whole["mean"] < 2
+    (line,) = path.read_text().splitlines()
+    found = json.loads(line, parse_constant=refuse)
+    assert 0 < found["mean"] < 2
+    assert found["effective_decay"] == pytest.approx(0.1 * found["mean"])
 
 
 class Scaled(torch.optim.SGD):

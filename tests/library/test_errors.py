@@ -70,7 +70,8 @@ def test_a_closure_that_raises_changes_nothing():
     assert torch.is_grad_enabled()
 
 
-def test_too_large_a_decay_is_warned_of_once():
+def test_too_large_a_decay_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(settings, "_warned", set())
     with pytest.warns(UserWarning, match=r"lr=1.0 and weight_decay=0.5.*changes its"):
         optimizer = AdaDecay([parameter()], lr=1.0, weight_decay=0.5)
     with warnings.catch_warnings():
@@ -79,7 +80,8 @@ def test_too_large_a_decay_is_warned_of_once():
             optimizer.step()
 
 
-def test_a_schedule_that_grows_too_large_is_warned_of_once():
+def test_a_schedule_that_grows_too_large_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(settings, "_warned", set())
     optimizer = AdaDecay([parameter()], lr=0.01, weight_decay=0.5)
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 2.0
