@@ -25,35 +25,20 @@ ChangeRates = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 
 
 class GroupTensors(NamedTuple):
-    """The tensors of a parameter group that have gradients.
-
-    Args:
-        group: the parameter group.
-        members: for each layer, the indices of its tensors in the lists below.
-        alpha: steepness α.
-        unit_mean: whether θ is divided by its mean over the layer.
-        decays: whether the group decays at all; a λ that is a tensor is not read.
-        change: what changes the θ of a layer, if anything does.
-        engine: the GPU engine, where ``fused=True`` asks for it and tensors are there.
-        moments: the moments of each layer, where the tensors are only parts of it.
-        positions: where in the group each parameter stands.
-        params: the parameters.
-        grads: their gradients, never written.
-        buffers: their momentum buffers, None before the first step.
-    """
+    """The tensors of a parameter group that have gradients."""
 
     group: Group
-    members: list[list[int]]
+    members: list[list[int]]  # for each layer, the indices of its tensors below
     alpha: float
     unit_mean: bool
-    decays: bool
+    decays: bool  # whether the group decays at all; a λ that is a tensor is not read
     change: ChangeRates | None
-    engine: gpu.Engine | None
-    moments: Tensor | None
-    positions: list[int]
+    engine: gpu.Engine | None  # where fused=True asks for it and tensors are there
+    moments: Tensor | None  # of each layer, where the tensors are only parts of it
+    positions: list[int]  # of the parameters in the group
     params: list[Tensor]
-    grads: list[Tensor]
-    buffers: list[Tensor | None]
+    grads: list[Tensor]  # never written
+    buffers: list[Tensor | None]  # of the momentum, None before the first step
 
     def name(self, index: int) -> str:
         """Return what an error calls a parameter."""
@@ -113,11 +98,7 @@ def collect(
 
 
 def host_scalar(value: Scalar) -> Scalar:
-    """Read a scalar on the host; leave it a tensor where reading would synchronise.
-
-    A tensor on a device, under ``torch.compile`` or with a gradient of its own stays a
-    (0-dimensional) tensor, and takes part in the arithmetic as one.
-    """
+    """Read a scalar on the host, unless it is on a device, traced or differentiable."""
     if not isinstance(value, Tensor):
         return value
     if value.dim() != 0:
@@ -131,9 +112,7 @@ def group_rates(
 ) -> Iterator[tuple[list[int], list[Tensor]]]:
     """Yield θ of a group, batch by batch: indices, and θ of the tensors there.
 
-    Args:
-        tensors: the group's tensors; of DTensors, what lies here.
-        kernel: let the native kernel compute θ where it can.
+    ``kernel`` lets the native kernel compute it where it can.
     """
     alpha, unit_mean, moments = tensors.alpha, tensors.unit_mean, tensors.moments
     for batch in batches(tensors.grads, tensors.members):

@@ -40,18 +40,13 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class LayerRates:
     """What θ is like in one tensor at one moment.
 
-    Args:
-        name: the tensor's name.
-        size: how many weights it has.
-        mean: of θ.
-        quantiles: of θ, at :data:`QUANTILES`.
-        effective_decay: λ Σθw² / Σw², the rate at which the norm shrinks.
+    ``effective_decay`` is λ Σθw² / Σw², the rate at which the norm shrinks.
     """
 
     name: str
     size: int
     mean: float
-    quantiles: tuple[float, ...]
+    quantiles: tuple[float, ...]  # at QUANTILES
     effective_decay: float
 
 

@@ -21,12 +21,6 @@ MAX_PADDING = 4096  # elements that flattening adds at most
 def by_module(name: str) -> str:
     """Return the module that holds a parameter: its weight and its bias pool.
 
-    Args:
-        name: a parameter's name, as ``model.named_parameters()`` gives it.
-
-    Returns:
-        The name without its last part.
-
     Example:
         >>> by_module("features.0.weight")
         'features.0'

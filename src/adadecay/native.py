@@ -107,9 +107,7 @@ def unsupported(
 class Launch:
     """A group's tensors as the kernel takes them: checked once, for many steps.
 
-    Args:
-        tensors: the group's tensors, all of which the kernel takes. Momentum buffers
-            that are missing are made, and filled by the first step.
+    Momentum buffers that are missing are made, and filled by the first step.
     """
 
     def __init__(self, tensors: "GroupTensors") -> None:
@@ -137,11 +135,7 @@ class Launch:
     def step(
         self, group: "Group", grads: list[int], moments: Tensor | None = None
     ) -> bool:
-        """Take a step with the gradients at these addresses.
-
-        Returns:
-            False, with nothing changed, where memory that is written has a second name.
-        """
+        """Take a step with the gradients at these addresses, as :func:`step` does."""
         rows = [] if moments is None else moments.flatten().tolist()
         threads = torch.get_num_threads()
         done: bool = kernel.step(self.plan, grads, group, threads, self.first, rows)
@@ -193,11 +187,8 @@ def overlap(tensors: "GroupTensors") -> bool:
 def step(tensors: "GroupTensors") -> Launch | None:
     """Take one step of a group, all of whose tensors the kernel takes.
 
-    Momentum buffers that are missing are filled in.
-
-    Returns:
-        What takes the next step if nothing changes; None, with nothing changed, where
-        memory that is written has a second name.
+    Returns what takes the next step if nothing changes; None, with nothing changed,
+    where memory that is written has a second name.
     """
     launch = Launch(tensors)
     grads = list(map(address_of, tensors.grads))
@@ -262,9 +253,8 @@ class LaunchCache(dict[int, Launch]):
     def step(self, groups: list["Group"], state: dict[Tensor, Any]) -> int:
         """Take the step of groups that are as they were at the last one.
 
-        Returns:
-            How many groups have taken it: none where one of them has changed, fewer
-            than all where a gradient has come to overlap what is written.
+        Returns how many have taken it: none where one of them has changed, fewer than
+        all where a gradient has come to overlap what is written.
         """
         if len(groups) != len(self) or torch.compiler.is_compiling():
             return 0

@@ -127,7 +127,9 @@ def _tree_rates(
         )
     leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=_is_none)
     mask = mask(params) if callable(mask) else mask
-    chosen = [True] * len(leaves) if mask is None else _spread(mask, grads)
+    mask = True if mask is None else mask  # or a prefix of the tree
+    spread = jax.tree.broadcast(mask, grads, is_leaf=_is_none)
+    chosen = jax.tree.leaves(spread, is_leaf=_is_none)
     layers: dict[str | int, list[int]] = {}
     for i, (path, leaf) in enumerate(leaves):
         if leaf is None or not chosen[i]:
@@ -142,18 +144,6 @@ def _tree_rates(
         for i, theta in zip(members, rates, strict=True):
             thetas[i] = theta
     return thetas
-
-
-def _spread(mask: Any, grads: Any) -> list[bool]:
-    """Repeat a mask that is a prefix of the tree for every leaf."""
-    spread = jax.tree.map(
-        lambda chosen, part: jax.tree.map(lambda _: chosen, part, is_leaf=_is_none),
-        mask,
-        grads,
-        is_leaf=_is_none,
-    )
-    # Where there is no weight the mask may have nothing either, and yet takes a place.
-    return [bool(chosen) for chosen in jax.tree.leaves(spread, is_leaf=_is_none)]
 
 
 def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:

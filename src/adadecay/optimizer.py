@@ -181,10 +181,8 @@ class AdaDecay(Optimizer):
                 rest = _unscaled(tensors, **scaling) if scaled else tensors
                 decay.step(rest, foreach=engine != "loop")
             for i in first:
-                param, buffer = (
-                    group["params"][tensors.positions[i]],
-                    tensors.buffers[i],
-                )
+                buffer, at = tensors.buffers[i], tensors.positions[i]
+                param = group["params"][at]
                 if buffer is not None:
                     if type(param) not in PLAIN_TYPES:
                         buffer = sharding.from_local(buffer, param)
@@ -255,14 +253,8 @@ def choose_engines(
 ) -> list[tuple[str, GroupTensors]]:
     """Choose the engine of a group's step: what it asks for, else the fastest that can.
 
-    Args:
-        whole: the group's tensors that have gradients.
-        here: what lies on this rank, with the moments of whole layers: of plain tensors
-            the same.
-
-    Returns:
-        ``"kernel"``, ``"gpu"``, ``"foreach"`` or ``"loop"`` with all tensors, or
-        several such pairs, where the kernel takes only some of the layers.
+    Returns "kernel", "gpu", "foreach" or "loop" with all tensors that lie here, or
+    several such pairs, where a kernel takes only some of the layers.
     """
     group = whole.group
     fused, foreach = group["fused"], group["foreach"]

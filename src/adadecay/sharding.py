@@ -205,13 +205,9 @@ def _gather(rows: Tensor, mesh: "DeviceMesh | None", dims: list[int]) -> Tensor:
 
 
 def merge_moments(parts: Tensor) -> Tensor:
-    """Merge the moments of the parts of each layer, stably.
+    """Merge the moments of the parts of each layer, stably: [part, layer, 3].
 
-    Args:
-        parts: count, mean and standard deviation: [part, layer, 3].
-
-    Returns:
-        The same of the whole layers, [layer, 3]; deviation 0 where it is not finite.
+    The deviation of the whole is 0 where it is not finite.
     """
     count, mean, deviation = parts.unbind(-1)
     # A power of two keeps the squares in range, and changes no other bit.

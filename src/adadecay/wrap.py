@@ -112,8 +112,7 @@ def _refuse_unsuitable(optimizer: object) -> None:
 def _become(optimizer: Any, kind: type[Optimizer]) -> None:
     """Change an optimizer's class, below the wrapper that a scheduler put on ``step``.
 
-    A learning-rate scheduler stores a function on the instance, which remembers the
-    class's step and notes that it was called; another one takes its place.
+    That one remembers the old class's step: another takes its place.
     """
     own, step = optimizer.__dict__.get("step"), kind.step
 
