@@ -76,9 +76,9 @@ def measure(
     """
     groups, labels = collected(optimizer, model)
     rows = {}
-    for tensors, indices, thetas in sharding.all_rates(groups):
+    for tensors, here, indices, thetas in sharding.all_rates(groups):
         whole = [tensors.params[i] for i in indices]
-        params = [sharding.to_local(param) for param in whole]
+        params = [here.params[i] for i in indices]
         sampled = [_sample(x, samples) for x in (*thetas, *params)]
         host = torch.cat(sampled).cpu().double()  # one transfer
         parts = torch.split(host, [len(part) for part in sampled])

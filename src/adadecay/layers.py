@@ -98,9 +98,8 @@ class Layers:
             if getattr(param, "_fsdp_flattened", False):
                 raise ValueError(
                     f"parameter {position} of group {number} was flattened by FSDP1 "
-                    "(FullyShardedDataParallel), which hides the layers whose "
-                    "statistics the decay needs: use FSDP2, "
-                    "torch.distributed.fsdp.fully_shard"
+                    "(FullyShardedDataParallel), which hides the layers that the decay "
+                    "needs: use FSDP2, torch.distributed.fsdp.fully_shard"
                 )
         if len(params) > 1 or is_lazy(params[0]) or params[0].ndim != 1:
             return
@@ -112,8 +111,8 @@ class Layers:
                 raise ValueError(
                     f"the parameters of group {number} were replaced by one flat "
                     f"tensor of {params[0].numel()} elements: DeepSpeed's ZeRO and "
-                    "others flatten parameters so, which hides the layers whose "
-                    "statistics the decay needs; use FSDP2 or DDP"
+                    "others do so, which hides the layers that the decay needs; use "
+                    "FSDP2 or DDP"
                 )
 
 

@@ -212,15 +212,12 @@ class AdaDecay(Optimizer):
         Options that the state does not hold, as ``alpha`` in a state of SGD, keep the
         value that they have here; so does ``fused`` of an SGD, whose kernel is torch's.
         """
-        saved = state_dict["param_groups"]
-        if len(saved) == len(self.param_groups):
-            merged = []
-            for own, group in zip(self.param_groups, saved, strict=True):
-                kept = {name: own[name] for name in self.defaults}
-                of_sgd = {} if "alpha" in group else {"fused": own["fused"]}
-                merged.append({**kept, **group, **of_sgd})
-            state_dict = {**state_dict, "param_groups": merged}
-        super().load_state_dict(state_dict)
+        saved = [*state_dict["param_groups"]]
+        for number, own in enumerate(self.param_groups[: len(saved)]):
+            kept = {name: own[name] for name in self.defaults}
+            of_sgd = {} if "alpha" in saved[number] else {"fused": own["fused"]}
+            saved[number] = {**kept, **saved[number], **of_sgd}
+        super().load_state_dict({**state_dict, "param_groups": saved})
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "layer_of": self.layer_of}
@@ -284,7 +281,7 @@ def choose_engines(
 
 def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
     """Return why the kernel cannot take each tensor; nothing for those that it can."""
-    everywhere = native.unavailable_reason
+    everywhere = str(native.unavailable_reason) if native.kernel is None else None
     if tensors.engine:
         everywhere = gpu.unavailable_reason()
     if torch.compiler.is_compiling():

@@ -65,7 +65,7 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
         )
     return next(
         theta
-        for tensors, indices, thetas in sharding.all_rates(groups)
+        for tensors, _, indices, thetas in sharding.all_rates(groups)
         for i, theta in zip(indices, thetas, strict=True)
         if labels[tensors.params[i]] == name
     )

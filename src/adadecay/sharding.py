@@ -51,11 +51,11 @@ def from_local(part: Tensor, whole: Any) -> Tensor:
 
 def all_rates(
     groups: list[GroupTensors],
-) -> Iterator[tuple[GroupTensors, list[int], list[Tensor]]]:
-    """Yield the groups that decay, indices, and θ of what this rank holds there."""
+) -> Iterator[tuple[GroupTensors, GroupTensors, list[int], list[Tensor]]]:
+    """Yield the groups that decay, what lies here of them, indices, and θ there."""
     for tensors, here in zip(groups, local_groups(groups), strict=True):
         for indices, thetas in group_rates(here) if tensors.decays else ():
-            yield tensors, indices, thetas
+            yield tensors, here, indices, thetas
 
 
 def local_groups(

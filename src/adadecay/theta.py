@@ -68,18 +68,11 @@ def rates(
     unit_mean: bool = False,
     moments: Tensor | None = None,
 ) -> list[Tensor]:
-    """Return θ of many layers at once, never in less than float32.
+    """Return θ of many layers on one device, never in less than float32.
 
-    Args:
-        grads: gradients on one device.
-        members: for each layer, the positions of its tensors.
-        alpha: steepness α.
-        unit_mean: divide θ by its mean over the layer.
-        moments: the moments of each layer, where the tensors are only a part of it;
-            the fourth column is the mean θ, for ``unit_mean``.
-
-    Returns:
-        θ for each gradient, which may be overwritten.
+    ``unit_mean`` divides θ by its mean over the layer. ``moments`` are those of whole
+    layers, of which the tensors are a part, with the mean θ as a fourth column. What is
+    returned may be overwritten.
     """
     work, sizes, centred = _centre(grads, members, moments)
     slope = (alpha / centred.deviation).clamp(-MAX_SLOPE, MAX_SLOPE)
@@ -105,10 +98,6 @@ def moments(grads: Sequence[Tensor], members: Members) -> Tensor:
 
     These are what can be merged with the same of other parts of the layer. The mean of
     a layer that holds an Inf or a NaN is not finite, and its deviation 0.
-
-    Args:
-        grads: gradients on one device.
-        members: for each layer, the positions of its tensors.
     """
     rows: dict[int, Tensor] = {}
     for batch in batches(grads, members):

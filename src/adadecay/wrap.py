@@ -262,26 +262,25 @@ def _shrink_weights(optimizer: Any) -> None:
     skipped = 0.0 if found is None else host_scalar(found)
     if not isinstance(skipped, Tensor) and skipped != 0:
         return
-    for tensors, indices, thetas in sharding.all_rates(collected(optimizer)):
-        group = tensors.group
+    for _, here, indices, thetas in sharding.all_rates(collected(optimizer)):
+        group = here.group
         step_size = host_scalar(group["lr"]) * host_scalar(group["weight_decay"])
         if isinstance(skipped, Tensor):
             step_size = torch.where(skipped == 0, step_size, 0.0)
-        params = [sharding.to_local(tensors.params[i]) for i in indices]
-        decay.shrink_(params, thetas, step_size)
+        decay.shrink_([here.params[i] for i in indices], thetas, step_size)
 
 
 def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> None:
     """Put g + λθw in place of each gradient, and note what stood there."""
     scale = getattr(optimizer, "grad_scale", None)
-    for tensors, indices, thetas in sharding.all_rates(collected(optimizer)):
+    for tensors, here, indices, thetas in sharding.all_rates(collected(optimizer)):
         coefficient = host_scalar(tensors.group["weight_decay"])
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)
         if tensors.group.get("maximize"):  # the rule will turn the sign of all of it
             coefficient = -coefficient
-        params = [sharding.to_local(tensors.params[i]) for i in indices]
-        grads = [sharding.to_local(tensors.grads[i]) for i in indices]
+        params = [here.params[i] for i in indices]
+        grads = [here.grads[i] for i in indices]
         changed = decay.decayed(params, grads, thetas, coefficient)
         for i, grad in zip(indices, changed, strict=True):
             replaced.append((tensors.params[i], tensors.grads[i]))

@@ -277,7 +277,7 @@ def problems(rank, size):
             group = {"params": params, "param_names": names, "weight_decay": 0.1}
             settings = {"alpha": 4.0, "unit_mean": unit_mean}
             groups = collect([group], Layers(None), {}, settings)
-            for _, indices, thetas in all_rates(groups):
+            for _, _, indices, thetas in all_rates(groups):
                 for i, theta in zip(indices, thetas, strict=True):
                     oracle = reference.decay_rates(
                         [LAYERS[names[i]]], 4.0, unit_mean=unit_mean
