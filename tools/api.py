@@ -22,6 +22,7 @@ PAGE = HERE / "docs" / "api.md"
 # The rooms that a user imports from.
 ROOMS = (
     "adadecay",
+    "adadecay.rules",
     "adadecay.diagnostics",
     "adadecay.plot",
     "adadecay.optax",

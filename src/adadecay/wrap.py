@@ -5,46 +5,37 @@ In: an optimizer whose groups have a ``weight_decay``. Out: the same object, who
 that it wraps. The object keeps its state, groups, hooks and class (a subclass of it is
 put in its place), so that schedulers, scalers, trainers and checkpoints notice nothing.
 
-One step is: hooks → closure → θ from the gradients → decay → the wrapped rule with
-``weight_decay`` 0 → everything put back → hooks, also when the rule raises.
+One step is: hooks → closure → λ_t and θ → decay → the wrapped step with
+``weight_decay`` 0 → everything put back → hooks, also when the step raises. What λ_t
+and θ are is said by a rule (:mod:`adadecay.rules`).
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import decay, gpu, sharding
-from adadecay.decay import GroupTensors, host_scalar
+from adadecay import decay, gpu, rules, sharding
+from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
-from adadecay.settings import check_alpha
+from adadecay.rules import AdaDecayRule, Cautious, DecaySettings, Rule
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 
 
-@dataclass(frozen=True)
-class DecaySettings:
-    """How a wrapped optimizer decays."""
-
-    alpha: float
-    decoupled: bool
-    unit_mean: bool
-    layer_of: LayerOf | None
-
-
 def adaptive_decay(
     optimizer: AnyOptimizer,
-    alpha: float = 4.0,
+    alpha: float | None = None,
     *,
     decoupled: bool = True,
     unit_mean: bool = False,
     layer_of: LayerOf | None = None,
+    rule: Rule | Sequence[Rule] | None = None,
 ) -> AnyOptimizer:
     r"""Give any optimizer adaptive decay: every weight decays at its own rate θ.
 
@@ -56,10 +47,11 @@ def adaptive_decay(
 
     Args:
         optimizer: any torch optimizer with ``weight_decay``; it is changed in place.
-        alpha: steepness α of the sigmoid.
+        alpha: steepness α of the sigmoid, 4 by default.
         decoupled: shrink the weights apart from the optimizer's step.
         unit_mean: divide θ by its mean over the layer.
         layer_of: from parameter name to layer name, to pool statistics.
+        rule: another rule of decay, or several (:mod:`adadecay.rules`).
 
     Returns:
         The same object. Its method ``remove()`` undoes this.
@@ -67,16 +59,14 @@ def adaptive_decay(
     Example:
         >>> model = torch.nn.Linear(4, 2)
         >>> optimizer = adaptive_decay(torch.optim.AdamW(model.parameters()))
-        >>> model(torch.ones(3, 4)).square().mean().backward()
-        >>> optimizer.step()
     """
     _refuse_unsuitable(optimizer)
-    check_alpha(alpha)
+    settings = rules.choose(rule, alpha, unit_mean, decoupled, layer_of)
     layers = Layers(layer_of)
     layers.of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
-    own = DecaySettings(alpha, decoupled, unit_mean, layer_of), layers, gpu.Engine()
-    vars(optimizer).update(zip(_OWN, own, strict=True))
+    vars(optimizer).update(zip(_OWN, (settings, layers, gpu.Engine()), strict=True))
+    rules.start(settings.rules, optimizer.param_groups)
     return optimizer
 
 
@@ -146,6 +136,7 @@ class _Adaptive:
     def remove(self) -> None:
         """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
         _become(self, self._plain)
+        rules.forget(self._decay_settings.rules, cast(Any, self).param_groups)
         del self._decay_settings, self._layers, self._gpu
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,16 +205,19 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     groups: list[Group] = optimizer.param_groups
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
+    shrunk: list[rules.Shrunk] = []
     try:
         with torch.no_grad():
             if optimizer._decay_settings.decoupled:
-                _shrink_weights(optimizer)
+                shrunk = _shrink_weights(optimizer)
             else:
                 _change_gradients(optimizer, replaced)
             _spare_gradients(groups, replaced)
         for group in groups:
             group["weight_decay"] = 0.0
         yield
+        with torch.no_grad():
+            rules.give_back(shrunk)
     finally:
         for group, value in zip(groups, kept, strict=True):
             group["weight_decay"] = value
@@ -255,33 +249,60 @@ def collected(optimizer: Any) -> list[GroupTensors]:
     return decay.collect(groups, layers, {}, settings, engine=optimizer._gpu)
 
 
-def _shrink_weights(optimizer: Any) -> None:
-    """Multiply the weights by 1 − ηλθ."""
+def _decays(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
+    """Yield λ_t and θ of what decays: tensors, indices, λ_t, and θ or None for 1."""
+    own, groups = optimizer._decay_settings.rules, collected(optimizer)
+    scale = getattr(optimizer, "grad_scale", None)
+    rules.advance(own, groups, 1.0 if scale is None else host_scalar(scale), skipped)
+    found: Any = (
+        (tensors, range(len(tensors.params)), None)
+        for tensors in groups
+        if tensors.decays and tensors.params
+    )
+    if any(isinstance(rule, AdaDecayRule) for rule in own):
+        found = ((each[0], *each[2:]) for each in sharding.all_rates(groups))
+    for tensors, indices, thetas in found:
+        yield tensors, indices, rules.coefficient(own, tensors.group), thetas
+
+
+def _shrink_weights(optimizer: Any) -> list[rules.Shrunk]:
+    """Multiply the weights by 1 − ηλθ; return what Cautious may have to give back."""
     # A fused rule skips steps with infinities by itself, where no hook can see it.
     found = getattr(optimizer, "found_inf", None)
     skipped = 0.0 if found is None else host_scalar(found)
     if not isinstance(skipped, Tensor) and skipped != 0:
-        return
-    for _, here, indices, thetas in sharding.all_rates(collected(optimizer)):
-        group = here.group
-        step_size = host_scalar(group["lr"]) * host_scalar(group["weight_decay"])
+        return []
+    own = optimizer._decay_settings.rules
+    cautious, shrunk = any(isinstance(rule, Cautious) for rule in own), []
+    for tensors, indices, coefficient, thetas in _decays(optimizer, skipped):
+        step_size = host_scalar(tensors.group["lr"]) * coefficient
         if isinstance(skipped, Tensor):
             step_size = torch.where(skipped == 0, step_size, 0.0)
-        decay.shrink_([here.params[i] for i in indices], thetas, step_size)
+        params = [sharding.to_local(tensors.params[i]) for i in indices]
+        before = [param.clone() for param in params] if cautious else []
+        if thetas is None:
+            torch._foreach_mul_(params, 1 - step_size)
+        else:
+            decay.shrink_(params, thetas, step_size)  # θ is the factor now
+        if cautious:
+            factors = 1 - step_size if thetas is None else thetas
+            shrunk.append(rules.Shrunk(params, before, factors))
+    return shrunk
 
 
 def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> None:
     """Put g + λθw in place of each gradient, and note what stood there."""
-    scale = getattr(optimizer, "grad_scale", None)
-    for tensors, here, indices, thetas in sharding.all_rates(collected(optimizer)):
-        coefficient = host_scalar(tensors.group["weight_decay"])
+    scale, found = (getattr(optimizer, k, None) for k in ("grad_scale", "found_inf"))
+    skipped = 0.0 if found is None else host_scalar(found)
+    for tensors, indices, coefficient, thetas in _decays(optimizer, skipped):
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)
         if tensors.group.get("maximize"):  # the rule will turn the sign of all of it
             coefficient = -coefficient
-        params = [here.params[i] for i in indices]
-        grads = [here.grads[i] for i in indices]
-        changed = decay.decayed(params, grads, thetas, coefficient)
+        params = [sharding.to_local(tensors.params[i]) for i in indices]
+        grads = [sharding.to_local(tensors.grads[i]) for i in indices]
+        rates = thetas or [torch.ones_like(param) for param in params]
+        changed = decay.decayed(params, grads, rates, coefficient)
         for i, grad in zip(indices, changed, strict=True):
             replaced.append((tensors.params[i], tensors.grads[i]))
             tensors.params[i].grad = sharding.from_local(grad, tensors.grads[i])

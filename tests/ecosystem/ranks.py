@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from problems import LAYERS
+from ranks_rules import every_rule
 from ranks_zero import zero_redundancy
 from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -547,6 +548,7 @@ EVERYWHERE = (
     refusals,
     checkpoints,
     zero_redundancy,
+    every_rule,
 )
 SCENARIOS = {
     1: (checkpoints,),

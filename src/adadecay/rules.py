@@ -1,0 +1,340 @@
+"""Rules of weight decay for any optimizer: how much, and where.
+
+Every rule is w ← w − η λ_t θ ⊙ w: it changes the number λ_t, the pattern θ, or both. A
+rule is plain data; :func:`adadecay.adaptive_decay` applies it. Rules compose as a list:
+their λ factors and their θ are multiplied.
+
+In: a parameter group's settings, and what was seen of the model at this step. Out: λ_t.
+What a rule remembers is one small tensor in each parameter group, so that checkpoints
+hold it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adadecay import sharding
+from adadecay.decay import GroupTensors, Scalar, host_scalar
+from adadecay.layers import LayerOf
+from adadecay.settings import check_alpha
+
+__all__ = [
+    "AdaDecayRule",
+    "Cautious",
+    "Corrected",
+    "GradientNorm",
+    "Independent",
+    "Rule",
+    "Stable",
+]
+
+
+class Seen(NamedTuple):
+    """What rules read of the model: ‖g‖, ‖w‖, and the number of weights."""
+
+    grad_norm: Tensor
+    weight_norm: Tensor
+    size: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that leaves λ and θ as they are; the others extend it."""
+
+    coupled: ClassVar[bool] = False  # whether g + λθw makes sense with it
+    remembers: ClassVar[int] = 0  # how many numbers
+
+    @property
+    def key(self) -> str:
+        """Where in a parameter group its memory lies."""
+        return f"{type(self).__name__.lower()}_memory"
+
+    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
+        """Return the memory after a step."""
+        return memory
+
+    def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
+        """Return λ_t for λ (or what rules before this one made of it)."""
+        return value
+
+
+@dataclass(frozen=True)
+class AdaDecayRule(Rule):
+    """θ of AdaDecay, from the gradients of each layer: the default rule.
+
+    Args:
+        alpha: steepness α of the sigmoid.
+        unit_mean: divide θ by its mean over the layer.
+    """
+
+    alpha: float = 4.0
+    unit_mean: bool = False
+    coupled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+
+
+@dataclass(frozen=True)
+class Cautious(Rule):
+    """Decay only weights that the optimizer does not push away from zero.
+
+    θ = 1 where u·w ≥ 0, else 0, with −ηu the move that the optimizer makes (Cautious
+    Weight Decay, arXiv 2510.12402). Takes one copy of the decaying weights.
+    """
+
+
+@dataclass(frozen=True)
+class Corrected(Rule):
+    """λ_t = λη/η_max, so that the decay is η²λ/η_max (AdamC, arXiv 2506.02285).
+
+    Meant for layers that are followed by a normalisation.
+
+    Args:
+        peak_lr: η_max, the largest learning rate of the schedule.
+    """
+
+    peak_lr: float
+
+    def __post_init__(self) -> None:
+        _check_peak(self.peak_lr)
+
+    def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
+        """Return λη/η_max."""
+        if not isinstance(lr, Tensor) and lr > self.peak_lr:
+            raise ValueError(
+                f"lr={lr} is above peak_lr={self.peak_lr} of the rule Corrected: give "
+                "it the largest learning rate of the schedule"
+            )
+        return value * (lr / self.peak_lr)
+
+
+@dataclass(frozen=True)
+class Independent(Rule):
+    """λ_t = λ/η_max: the decay is λη/η_max, whatever the size of the learning rate.
+
+    Args:
+        peak_lr: η_max, the largest learning rate of the schedule.
+    """
+
+    peak_lr: float
+
+    def __post_init__(self) -> None:
+        _check_peak(self.peak_lr)
+
+    def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
+        """Return λ/η_max."""
+        return value / self.peak_lr
+
+
+@dataclass(frozen=True)
+class Stable(Rule):
+    """λ_t = λ/√v̄, with v̄ the mean of Adam's v̂ over all weights (arXiv 2011.11152).
+
+    The mean of v follows V ← β₂V + (1 − β₂)‖g‖²/N, so that it is known for every
+    optimizer. Where all gradients have been zero nothing decays.
+
+    Args:
+        beta2: decay of the mean of squares.
+    """
+
+    beta2: float = 0.999
+    remembers: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta2 < 1:
+            raise ValueError(f"beta2 must be in [0, 1), but it is {self.beta2}")
+
+    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
+        """Return V and the number of steps."""
+        mean, steps = memory.unbind()
+        square = seen.grad_norm.to(memory).square() / seen.size
+        return torch.stack([torch.lerp(square, mean, self.beta2), steps + 1])
+
+    def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
+        """Return λ/√v̄, and 0 before any gradient."""
+        mean, steps = memory.unbind()
+        root = (mean / (1 - self.beta2**steps)).sqrt()
+        return host_scalar(torch.where(mean > 0, value / root, torch.zeros_like(root)))
+
+
+@dataclass(frozen=True)
+class GradientNorm(Rule):
+    """λ_t = λ‖g‖/‖w‖ over the model, averaged over steps (arXiv 2210.00094).
+
+    Args:
+        average: weight of the average so far; the paper has 0.1.
+    """
+
+    average: float = 0.1
+    coupled: ClassVar[bool] = True
+    remembers: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be in [0, 1), but it is {self.average}")
+
+    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
+        """Return the averaged ratio; weights that are all zero have the ratio 0."""
+        grad, weight = seen.grad_norm.to(memory), seen.weight_norm.to(memory)
+        ratio = torch.where(weight > 0, grad / weight, torch.zeros_like(grad))
+        return torch.lerp(ratio, memory, self.average)
+
+    def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
+        """Return λ times the averaged ratio."""
+        return value * host_scalar(memory)
+
+
+def _check_peak(peak_lr: float) -> None:
+    if not (peak_lr > 0 and math.isfinite(peak_lr)):
+        raise ValueError(f"peak_lr must be a number above 0, but it is {peak_lr}")
+
+
+@dataclass(frozen=True)
+class DecaySettings:
+    """How a wrapped optimizer decays; without AdaDecay's rule α is 0."""
+
+    alpha: float
+    decoupled: bool
+    unit_mean: bool
+    layer_of: LayerOf | None
+    rules: tuple[Rule, ...]
+
+
+def choose(
+    given: Rule | Sequence[Rule] | None,
+    alpha: float | None,
+    unit_mean: bool,
+    decoupled: bool,
+    layer_of: LayerOf | None,
+) -> DecaySettings:
+    """Return the settings that the arguments of ``adaptive_decay`` ask for.
+
+    Refused are what is no rule, two of a kind, and what cannot be coupled.
+    """
+    if given is not None and (alpha is not None or unit_mean):
+        raise ValueError(
+            "alpha and unit_mean belong to AdaDecay's own rule: give them to "
+            "AdaDecayRule(alpha, unit_mean) in the list of rules"
+        )
+    if given is None:
+        given = AdaDecayRule(4.0 if alpha is None else alpha, unit_mean)
+    rules = (given,) if isinstance(given, Rule) else tuple(given)
+    for rule in rules:
+        if not isinstance(rule, Rule):
+            raise TypeError(
+                f"rule must be one of adadecay.rules, or a list of them, not {rule!r}"
+            )
+        if not decoupled and not rule.coupled:
+            raise ValueError(
+                f"{type(rule).__name__} cannot be coupled: leave decoupled=True"
+            )
+    names = [type(rule).__name__ for rule in rules]
+    if len(set(names)) < len(names):
+        raise ValueError(f"a rule is given twice: {', '.join(names)}")
+    own = next((r for r in rules if isinstance(r, AdaDecayRule)), AdaDecayRule(0.0))
+    return DecaySettings(own.alpha, decoupled, own.unit_mean, layer_of, rules)
+
+
+def start(rules: Sequence[Rule], groups: list[dict[str, Any]]) -> None:
+    """Put the memory of each rule into every parameter group."""
+    for rule in rules:
+        for group in groups if rule.remembers else ():
+            device = group["params"][0].device
+            zeros = torch.zeros(rule.remembers, dtype=torch.float64, device=device)
+            group.setdefault(rule.key, zeros)
+
+
+def forget(rules: Sequence[Rule], groups: list[dict[str, Any]]) -> None:
+    """Take the memory of each rule out of the parameter groups."""
+    for rule in rules:
+        for group in groups:
+            group.pop(rule.key, None)
+
+
+def advance(
+    rules: Sequence[Rule],
+    collected: list[GroupTensors],
+    scale: Scalar = 1.0,
+    skipped: Scalar = 0.0,
+) -> None:
+    """Let the rules see a step.
+
+    Args:
+        rules: the rules.
+        collected: the groups' tensors that have gradients.
+        scale: by what the gradients were multiplied.
+        skipped: not 0 where the optimizer will skip this step.
+    """
+    rules = [rule for rule in rules if rule.remembers]
+    if not rules or not any(tensors.params for tensors in collected):
+        return
+    params = [param for tensors in collected for param in tensors.params]
+    grads = [grad for tensors in collected for grad in tensors.grads]
+    size = sum(param.numel() for param in params)
+    seen = Seen(_norm(grads) / scale, _norm(params), size)
+    # A checkpoint's trial step, with lr = 0 and no gradient, leaves no trace.
+    stays = seen.grad_norm == 0
+    for tensors in collected:
+        stays = stays & (host_scalar(tensors.group["lr"]) == 0)
+    stays = stays | (skipped != 0)
+    for rule in rules:
+        for tensors in collected:
+            memory = tensors.group[rule.key].to(seen.grad_norm.device)
+            tensors.group[rule.key] = torch.where(
+                stays, memory, rule.advance(memory, seen)
+            )
+
+
+def _norm(tensors: list[Tensor]) -> Tensor:
+    """Return the norm of many tensors, of which some may be DTensors."""
+    meshes: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        sharded = sharding.is_sharded(tensor)
+        mesh = tensor.device_mesh if sharded else None  # type: ignore[attr-defined]
+        half = tensor.dtype in (torch.float16, torch.bfloat16)
+        kind = torch.float32 if half else None
+        norm = torch.linalg.vector_norm(tensor, dtype=kind)
+        meshes.setdefault(mesh, []).append(norm)
+    totals: list[Tensor] = []
+    for mesh, norms in meshes.items():
+        total: Any = torch.stack([norm.double() for norm in norms]).norm()
+        totals.append(total if mesh is None else total.full_tensor())
+    return torch.stack(totals).norm()  # type: ignore[no-any-return]
+
+
+class Shrunk(NamedTuple):
+    """Weights that were shrunk, what they were before, and by which factors."""
+
+    params: list[Tensor]
+    before: list[Tensor]
+    factors: Any
+
+
+def give_back(shrunk: list[Shrunk]) -> None:
+    """Undo the decay of weights that the step has moved away from zero.
+
+    Signs are compared, since a product of small numbers would underflow.
+    """
+    for params, before, factors in shrunk:
+        start = [weight.clone() for weight in before]
+        torch._foreach_mul_(start, factors)  # in place: rounded as the weights were
+        moves = torch._foreach_sub(params, start)
+        torch._foreach_sign_(moves)
+        torch._foreach_mul_(moves, torch._foreach_sign(before))
+        torch._foreach_clamp_min_(moves, 0.0)  # 1 where no decay was due
+        torch._foreach_sub_(before, start)
+        torch._foreach_mul_(before, moves)
+        torch._foreach_add_(params, before)
+
+
+def coefficient(rules: Sequence[Rule], group: dict[str, Any]) -> Scalar:
+    """Return λ_t of a parameter group, from its settings and what rules remember."""
+    value, lr = host_scalar(group["weight_decay"]), host_scalar(group["lr"])
+    for rule in rules:
+        value = rule.coefficient(value, lr, group.get(rule.key))
+    return value
