@@ -126,11 +126,8 @@ class Launch:
         self.buffer_addresses = list(map(address_of, self.buffers))
         types = map(TYPES.__getitem__, self.types)
         buffers = self.buffer_addresses or [0] * len(self.params)
-        self.plan = kernel.plan(
-            tensors=list(zip(self.sizes, types, self.addresses, buffers, strict=True)),
-            members=tensors.members,
-            momentum=bool(self.buffers),
-        )
+        each = list(zip(self.sizes, types, self.addresses, buffers, strict=True))
+        self.plan = kernel.plan(each, tensors.members, momentum=bool(self.buffers))
 
     def step(
         self, group: "Group", grads: list[int], moments: Tensor | None = None
@@ -150,7 +147,6 @@ class Launch:
         warn_past_zero(group)
         if (
             group["params"] is not params
-            or len(params) != len(self.params)
             or group["foreach"] is not None
             or group["differentiable"]
             or group["fused"] is False
@@ -180,8 +176,7 @@ class Launch:
 
 def overlap(tensors: "GroupTensors") -> bool:
     """Whether memory that is written has another name among the tensors."""
-    grads = list(map(address_of, tensors.grads))
-    return not kernel.fits(Launch(tensors).plan, grads)
+    return not kernel.fits(Launch(tensors).plan, list(map(address_of, tensors.grads)))
 
 
 def step(tensors: "GroupTensors") -> Launch | None:
@@ -205,20 +200,16 @@ def rates(
     """Return θ as :func:`adadecay.theta.rates` does, or None where it cannot."""
     if len(members) != len(grads) or not _reads(grads):
         return None
-    types = [RATE_DTYPES.get(grad.dtype, torch.float32) for grad in grads]
-    pairs = zip(grads, types, strict=True)
-    thetas = [torch.empty_like(grad, dtype=dtype) for grad, dtype in pairs]
-    for grad, theta in zip(grads, thetas, strict=True):
+    thetas = []
+    for grad in grads:
+        dtype = RATE_DTYPES.get(grad.dtype, torch.float32)
+        theta = torch.empty_like(grad, dtype=dtype)
         if grad.numel():
-            mean = kernel.rates(
-                grad=grad.data_ptr(),
-                size=grad.numel(),
-                type=TYPES[grad.dtype],
-                alpha=alpha,
-                out=theta.data_ptr(),
-            )
+            tensor = grad.data_ptr(), grad.numel(), TYPES[grad.dtype]
+            mean = kernel.rates(*tensor, alpha=alpha, out=theta.data_ptr())
             if unit_mean:
                 theta /= mean
+        thetas.append(theta)
     return thetas
 
 
@@ -228,8 +219,7 @@ def moments(grads: list[Tensor], members: Members) -> Tensor | None:
         return None
     tensors = [(grad.numel(), TYPES[grad.dtype], 0, 0) for grad in grads]
     plan = kernel.plan(tensors=tensors, members=members, momentum=False)
-    threads = torch.get_num_threads()
-    rows = kernel.moments(plan, list(map(address_of, grads)), threads)
+    rows = kernel.moments(plan, list(map(address_of, grads)), torch.get_num_threads())
     return torch.tensor(rows, dtype=torch.float64, device="cpu")
 
 

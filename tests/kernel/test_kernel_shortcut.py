@@ -136,6 +136,15 @@ def test_a_path_that_is_asked_for_is_taken(taken, name, value):
     assert taken == [False] * 4
 
 
+def test_momentum_may_begin_later(taken):
+    mine, its = pair(momentum=0)
+    both_step(mine, its)
+    mine.param_groups[0]["momentum"] = its.param_groups[0]["momentum"] = 0.9
+    both_step(mine, its)
+    both_step(mine, its)
+    assert taken[::2] == [False, False, True]
+
+
 def test_settings_are_read_anew_at_every_step(taken):
     mine, its = pair()
     for name, value in {"lr": 0.01, "alpha": -1.0, "nesterov": True}.items():
