@@ -37,7 +37,7 @@ def decay_rates(
         return [np.ones(g.shape) for g in grads]
     with np.errstate(invalid="ignore", over="ignore"):
         # Shifted by one of its own values, a constant |g| becomes exactly zero, and
-        # scaled by a power of two (which is exact) its squares can not underflow.
+        # scaled by a power of two (which is exact) its squares cannot underflow.
         shifted = magnitude - magnitude[0]
         shifted = np.ldexp(shifted, -np.frexp(np.abs(shifted).max())[1])
         centred = shifted - shifted.mean()

@@ -37,11 +37,11 @@ def build(folder, name, *flags):
     for process in running:
         _, errors = process.communicate(timeout=300)
         if process.returncode != 0:
-            pytest.skip(f"the compiler can not do {' '.join(flags)}: {errors[-300:]}")
+            pytest.skip(f"the compiler cannot do {' '.join(flags)}: {errors[-300:]}")
     link = [*common, *objects, "-pthread", "-ldl", "-o", str(target)]
     linked = subprocess.run(link, capture_output=True, text=True, timeout=120)
     if linked.returncode != 0:
-        pytest.skip(f"{' '.join(flags)} can not be linked: {linked.stderr[-300:]}")
+        pytest.skip(f"{' '.join(flags)} cannot be linked: {linked.stderr[-300:]}")
     return target
 
 

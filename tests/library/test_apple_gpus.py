@@ -1,7 +1,7 @@
 """What a step asks of Apple's GPUs, which lack double precision and some operations.
 
 Fake tensors on the device ``mps`` run through a dispatch mode: what is asked can be
-seen on any machine; whether the right numbers come out can not.
+seen on any machine; whether the right numbers come out cannot.
 """
 
 import pytest
