@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adadecay import AdaDecay, native
+from adadecay import AdaDecay, gpu, native
 from adadecay.benchmark.shapes import SHAPES
 
 __all__ = [
@@ -106,7 +106,7 @@ def _compiled(params: list[torch.nn.Parameter]) -> Callable[[], object]:
     return compiled
 
 
-def contenders(*, compiled: bool) -> list[Contender]:
+def contenders(*, compiled: bool, device: str = "cpu") -> list[Contender]:
     """List who takes part: the kernel only where it is present."""
     found = [
         Contender("SGD loop", _sgd(foreach=False), 20),
@@ -115,11 +115,12 @@ def contenders(*, compiled: bool) -> list[Contender]:
         Contender("AdaDecay loop", _adadecay(foreach=False), 24),
         Contender("AdaDecay foreach", _adadecay(foreach=True), 24),
     ]
-    if native.kernel is not None:
-        found.append(Contender("AdaDecay fused", _adadecay(), 24))
-        found.append(
-            Contender("AdaDecay fused, unit_mean", _adadecay(unit_mean=True), 28)
-        )
+    missing = gpu.unavailable_reason() if device != "cpu" else native.unavailable_reason
+    if missing is None:
+        fused = _adadecay(fused=True)
+        unit_mean = _adadecay(fused=True, unit_mean=True)
+        found.append(Contender("AdaDecay fused", fused, 24))
+        found.append(Contender("AdaDecay fused, unit_mean", unit_mean, 28))
     if compiled:
         found.append(Contender("AdaDecay compiled", _compiled, 24, warmups=3))
     return found
@@ -131,6 +132,7 @@ def measure_steps(
     threads: Sequence[int] | None = None,
     effort: float = 1.0,
     compiled: bool = True,
+    device: str = "cpu",
     say: Callable[[str], None] = lambda message: None,
 ) -> Iterator[list[StepCost]]:
     """Measure every contender on every shape, and give a table at a time.
@@ -141,6 +143,7 @@ def measure_steps(
         effort: multiplies the number of rounds.
         compiled: whether torch.compile takes part, which needs a C++ compiler and up
             to a minute for each table.
+        device: where the tensors are; on a GPU there is one number of threads.
         say: receives a line of progress before each table.
 
     Yields:
@@ -148,30 +151,39 @@ def measure_steps(
     """
     before = torch.get_num_threads()
     try:
-        for count in dict.fromkeys(threads or (1, before)):
+        several = (1, before) if device == "cpu" else (1,)
+        for count in dict.fromkeys(threads or several):
             torch.set_num_threads(count)
-            bandwidth = measure_bandwidth()
+            bandwidth = measure_bandwidth(device=device)
             for shape in shapes:
                 say(f"{shape}, {count} thread{'s' if count > 1 else ''}")
                 rounds = max(3, round(ROUNDS[shape] * effort))
-                yield _measure(shape, rounds, contenders(compiled=compiled), bandwidth)
+                entrants = contenders(compiled=compiled, device=device)
+                yield _measure(shape, rounds, entrants, bandwidth, device)
     finally:
         torch.set_num_threads(before)
 
 
 def _measure(
-    shape: str, rounds: int, entrants: list[Contender], bandwidth: float
+    shape: str,
+    rounds: int,
+    entrants: list[Contender],
+    bandwidth: float,
+    device: str,
 ) -> list[StepCost]:
-    params = _parameters(shape)
+    params = _parameters(shape, device)
+    settle = _settler(device)
     steps = {entrant.name: entrant.make(params) for entrant in entrants}
     first = {}
     for entrant in entrants:
         for _ in range(entrant.warmups):
             begun = time.perf_counter()
             steps[entrant.name]()
+            settle()
             first[entrant.name] = time.perf_counter() - begun
     slow = {name for name in steps if first[name] > SLOW * first[BASE]}
-    times = take_turns(steps, rounds, burst=BURST.get(shape, 1), seldom=slow)
+    burst = BURST.get(shape, 1)
+    times = take_turns(steps, rounds, burst=burst, seldom=slow, settle=settle)
     del steps
     count = sum(param.numel() for param in params)
     base = median(times[BASE])
@@ -195,13 +207,19 @@ def _measure(
     return costs
 
 
-def _parameters(shape: str) -> list[torch.nn.Parameter]:
+def _settler(device: str) -> Callable[[], None]:
+    """Return what waits for a device."""
+    return (lambda: None) if device == "cpu" else torch.cuda.synchronize
+
+
+def _parameters(shape: str, device: str) -> list[torch.nn.Parameter]:
     """Weights and gradients of a network's shapes, from a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     params = []
     for size in SHAPES[shape]():
-        param = torch.nn.Parameter(0.1 * torch.randn(size, generator=generator))
-        param.grad = torch.randn(size, generator=generator)
+        weights = 0.1 * torch.randn(size, generator=generator)
+        param = torch.nn.Parameter(weights.to(device))
+        param.grad = torch.randn(size, generator=generator).to(device)
         params.append(param)
     return params
 
@@ -212,10 +230,12 @@ def take_turns(
     *,
     burst: int = 1,
     seldom: Set[str] = frozenset(),
+    settle: Callable[[], None] = lambda: None,
 ) -> dict[str, list[float]]:
     """Time each in turn, in an order that is shuffled for every round.
 
     Those named in ``seldom`` sit out four rounds of five, but take part in three.
+    ``settle`` waits for what a turn may have left running.
     """
     names = list(steps)
     times: dict[str, list[float]] = {name: [] for name in names}
@@ -231,6 +251,7 @@ def take_turns(
                 begun = time.perf_counter()
                 for _ in range(burst):
                     step()
+                settle()
                 times[name].append((time.perf_counter() - begun) / burst)
     finally:
         if collecting:
@@ -238,20 +259,23 @@ def take_turns(
     return times
 
 
-def measure_bandwidth(elements: int = 1 << 26) -> float:
+def measure_bandwidth(elements: int = 1 << 26, *, device: str = "cpu") -> float:
     """Measure the memory bandwidth in bytes per second, by ``a += b`` on large arrays.
 
     Args:
         elements: float32 numbers in each array, far more than a cache holds.
+        device: whose memory.
 
     Returns:
         The best of seven: 12 bytes an element (two reads, one write) over its time.
     """
-    a, b = torch.zeros(elements), torch.ones(elements)
-    times = []
+    a, b = (make(elements, device=device) for make in (torch.zeros, torch.ones))
+    settle, times = _settler(device), []
     for _ in range(7):
+        settle()
         begun = time.perf_counter()
         a.add_(b)
+        settle()
         times.append(time.perf_counter() - begun)
     return 12 * elements / min(times)
 

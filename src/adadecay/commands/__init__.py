@@ -12,6 +12,7 @@ from adadecay.commands import (
     report,
     results,
     run,
+    selftest,
     status,
 )
 from adadecay.commands.list import list_
@@ -38,3 +39,4 @@ for command in (plan.plan, run.run, status.status, results.results, info.info):
 app.command()(demo.demo)
 app.command()(claims.claims)
 app.command()(report.report)
+app.command()(selftest.selftest)

@@ -8,6 +8,8 @@ import typer
 
 __all__ = ["app"]
 
+DEVICES = ("cpu", "cuda")
+
 app = typer.Typer(
     help="Benchmarks: what things cost on this machine.", no_args_is_help=True
 )
@@ -105,6 +107,7 @@ def bench_step(
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
     compiled: Annotated[bool, typer.Option(help="Include torch.compile.")] = True,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     sweep: Annotated[
         bool, typer.Option("--sweep", help="One layer of 10⁴ to 10⁸ elements instead.")
     ] = False,
@@ -122,11 +125,16 @@ def bench_step(
         raise typer.BadParameter(
             f"{unknown[0]!r} is not one of {', '.join(SHAPES)}", param_hint="--shape"
         )
+    if device not in DEVICES:
+        raise typer.BadParameter(
+            f"{device!r} is not one of {', '.join(DEVICES)}", param_hint="--device"
+        )
     print_steps(
         shape or list(SHAPES),
         threads=threads,
         effort=effort,
         compiled=compiled,
+        device=device,
         as_json=as_json,
     )
 

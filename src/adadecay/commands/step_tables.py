@@ -30,24 +30,35 @@ def print_steps(
     threads: list[int] | None,
     effort: float,
     compiled: bool,
+    device: str,
     as_json: bool,
 ) -> None:
     """Measure, and print each table when it is complete."""
     import torch
 
     from adadecay import native
+    from adadecay.commands.options import stop
 
+    if device == "cuda" and not torch.cuda.is_available():
+        stop("--device cuda needs a GPU, and torch finds none here.", 2)
     everything: list[StepCost] = []
     say = _silent if as_json else typer.echo
     form = native.instruction_set() or f"none ({native.unavailable_reason})"
     say(f"torch {torch.__version__}, kernel form {form}; momentum 0.9, decay 5e-4")
     for costs in measure_steps(
-        shapes, threads=threads, effort=effort, compiled=compiled, say=_progress
+        shapes,
+        threads=threads,
+        effort=effort,
+        compiled=compiled,
+        device=device,
+        say=_progress,
     ):
         everything += costs
         say(_table(costs))
     ratio = None
-    if native.instruction_set():  # without it foreach would be measured against itself
+    if (
+        device == "cpu" and native.instruction_set()
+    ):  # without it foreach would be measured against itself
         ratio = measure_training(max(3, round(30 * effort)))
         say(
             f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "
