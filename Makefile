@@ -3,6 +3,7 @@
 #   make test    lint, types and every test
 #   make lint    ruff and mypy alone
 #   make bench   the cost of a step
+#   make gpu     the tests of the GPU engine on a GPU, a self-test, the cost of a step
 #   make soak    the attack on library and lab in a shortened form, from seeds
 #   make dist    a wheel with the kernel, and an sdist, in dist/
 #   make lock    renew the two lock files from pyproject.toml (maintainers)
@@ -15,7 +16,7 @@ BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/a
 # Two pytest workers on two cores: one thread each for torch and its like.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench soak dist lock clean
+.PHONY: demo test lint bench gpu soak dist lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adadecay demo
@@ -33,6 +34,11 @@ bench: $(VENV)/.test
 	$(BIN)/adadecay bench step
 	$(BIN)/adadecay bench batches
 	$(BIN)/adadecay bench train
+
+gpu: $(VENV)/.test
+	$(PYTEST) tests/gpu/test_on_a_gpu.py
+	$(BIN)/adadecay selftest --device cuda
+	$(BIN)/adadecay bench step --device cuda --no-compiled
 
 soak: $(VENV)/.test
 	$(PYTEST) -m soak --timeout 14400 tests
