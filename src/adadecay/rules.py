@@ -240,6 +240,20 @@ def choose(
     return DecaySettings(own.alpha, decoupled, own.unit_mean, layer_of, rules)
 
 
+def check_step_size(optimizer: torch.optim.Optimizer, settings: DecaySettings) -> None:
+    """Refuse decoupled decay where the group does not say what a step is scaled by."""
+    for group in optimizer.param_groups if settings.decoupled else ():
+        reason = "has lr=None" if group.get("lr") is None else None
+        # Prodigy, D-Adaptation and their kin; torch's Adafactor has another d.
+        if "d" in group and ("growth_rate" in group or "d0" in group):
+            reason = "scales its learning rate by group['d']"
+        if reason is not None:
+            raise ValueError(
+                f"{type(optimizer).__name__} {reason}, so decoupled decay would have "
+                "the wrong size: use decoupled=False"
+            )
+
+
 def start(rules: Sequence[Rule], groups: list[dict[str, Any]]) -> None:
     """Put the memory of each rule into every parameter group."""
     for rule in rules:

@@ -57,11 +57,11 @@ def adaptive_decay(
         The same object. Its method ``remove()`` undoes this.
 
     Example:
-        >>> model = torch.nn.Linear(4, 2)
-        >>> optimizer = adaptive_decay(torch.optim.AdamW(model.parameters()))
+        >>> optimizer = adaptive_decay(torch.optim.AdamW([torch.ones(3)]))
     """
     _refuse_unsuitable(optimizer)
     settings = rules.choose(rule, alpha, unit_mean, decoupled, layer_of)
+    rules.check_step_size(optimizer, settings)
     layers = Layers(layer_of)
     layers.of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))

@@ -529,3 +529,29 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
     replaced.step = print
     with pytest.raises(ValueError, match=r"step of this AdamW was replaced"):
         adaptive_decay(replaced)
+
+
+class Prodigal(Lion):
+    """As Prodigy and D-Adaptation do: the learning rate has a factor of its own."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, **options)
+        for group in self.param_groups:
+            group.update(d=1e-6, growth_rate=float("inf"))
+
+
+def without_lr(params, **options):
+    optimizer = Lion(params, **options)
+    optimizer.param_groups[0]["lr"] = None  # as transformers' Adafactor
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(Prodigal, r"Prodigal.*group\['d'\]"), (without_lr, "Lion.*lr=None")],
+)
+def test_a_step_size_that_nobody_knows_is_refused(make, words):
+    optimizer = make(parameters(), weight_decay=0.1)
+    with pytest.raises(ValueError, match=f"{words}.*decoupled=False"):
+        adaptive_decay(optimizer)
+    adaptive_decay(optimizer, decoupled=False)
