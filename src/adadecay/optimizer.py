@@ -25,7 +25,12 @@ from adadecay import decay, gpu, native, sharding
 from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
-from adadecay.settings import check_settings, warn_no_decay, warn_past_zero
+from adadecay.settings import (
+    check_settings,
+    warn_no_decay,
+    warn_past_zero,
+    warn_rounded_away,
+)
 
 SCALING = ("grad_scale", "found_inf")  # what GradScaler leaves to a fused step
 
@@ -112,6 +117,7 @@ class AdaDecay(Optimizer):
         self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
         self._layers.of(self.param_groups)
         warn_no_decay(self.param_groups)
+        warn_rounded_away(self.param_groups)
 
     def _is_on_gpu(self) -> bool:
         params = (param for group in self.param_groups for param in group["params"])

@@ -9,8 +9,9 @@ import numbers
 import warnings
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, bfloat16, finfo, float16
 
+HALVES = {bfloat16, float16}
 _warned: set[str] = set()  # what this process has been warned of
 
 
@@ -84,3 +85,24 @@ def warn_no_decay(groups: list[dict[str, Any]]) -> None:
             "it a weight_decay, for instance 5e-4",
             stacklevel=4,
         )
+
+
+def warn_rounded_away(groups: list[dict[str, Any]]) -> None:
+    """Warn, once per process, where half-precision weights cannot see their decay.
+
+    A weight that shrinks by less than a quarter of its type's eps stays what it is.
+    """
+    for group in groups:
+        lr, weight_decay = group["lr"], group["weight_decay"]
+        tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
+        if tensors or not group["decoupled"] or "rounded" in _warned:
+            continue
+        for dtype in {param.dtype for param in group["params"]} & HALVES:
+            if 0 < 2 * lr * weight_decay < finfo(dtype).eps / 4:
+                _warned.add("rounded")
+                warnings.warn(
+                    f"lr={lr} and weight_decay={weight_decay} shrink {dtype} weights "
+                    "by less than half of their last digit, so that the decoupled "
+                    "decay is rounded away: keep the weights in float32 (autocast)",
+                    stacklevel=4,
+                )

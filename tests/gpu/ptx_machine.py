@@ -241,7 +241,7 @@ class Machine:
         elif token == "global_smem":
             bits = 0
         else:
-            bits = int(token, 0) & ((1 << 8 * SIZES[kind]) - 1)
+            bits = int(token.rstrip("U"), 0) & ((1 << 8 * SIZES[kind]) - 1)
         constant = self._constant(bits, f"u{SIZES[kind]}").view(dtype)
         return lambda: constant
 

@@ -63,8 +63,9 @@ def test_every_option_type_and_architecture(arch, name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision(dtype):
-    compare(80, SETTINGS["momentum"], dtype=dtype)
+@pytest.mark.parametrize("arch", [75, 80, 100])  # with fewer instructions, and more
+def test_half_precision(arch, dtype):
+    compare(arch, SETTINGS["momentum"], dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
