@@ -8,11 +8,11 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 from problems import LAYERS
 
-import optax
 from adadecay import AdaDecay, by_module, reference
 from adadecay import optax as ours
 
