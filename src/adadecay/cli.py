@@ -23,3 +23,7 @@ def main() -> None:
         print(MISSING_LAB.format(name=error.name), file=sys.stderr)
         sys.exit(2)
     app(prog_name="adadecay")
+
+
+if __name__ == "__main__":
+    main()

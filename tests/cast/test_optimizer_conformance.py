@@ -353,6 +353,7 @@ def test_odd_shapes_and_layouts_are_taken(case, path):
 
 
 @every_case
+@pytest.mark.filterwarnings("ignore:.*the decoupled decay is rounded away")
 def test_bfloat16_keeps_its_type_and_moves(case):
     network = small_network(torch.bfloat16)
     optimizer = case.make(network.named_parameters())

@@ -134,7 +134,7 @@ def test_theta_is_that_of_the_last_step(tmp_path):
     (row,) = training.epochs(0)
     assert training.layers == tuple(before)
     for i, (grad, weight) in enumerate(before.values()):
-        theta = decay_rates(grad, 4.0).double()
+        theta = decay_rates(grad.double(), 4.0).float().double()
         power = weight.double().square()
         assert row["rates"]["mean"][i] == pytest.approx(float(theta.mean()), rel=1e-9)
         expected = float((theta * power).sum() / power.sum())
