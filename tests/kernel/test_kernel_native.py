@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import adadecay
 
@@ -22,8 +23,17 @@ COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
 
-def build(folder, name, *flags):
-    """Compile the fuzz, once for all workers that share the folder."""
+def build(factory, name, *flags):
+    """Compile the fuzz, once for all workers of this run."""
+    folder = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # which the workers share
+    with FileLock(folder / f"{name}.lock"):
+        target = folder / name
+        return target if target.exists() else compiled(folder, name, *flags)
+
+
+def compiled(folder, name, *flags):
     target = folder / name
     objects = []
     sources = [p for p in sorted(SOURCES.glob("*.cpp")) if p.stem != "module"]
@@ -48,17 +58,17 @@ def build(folder, name, *flags):
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory):
     flags = "-fsanitize=address,undefined", "-fno-sanitize-recover=all"
-    return build(tmp_path_factory.mktemp("sanitized"), "fuzz", "-O1", *flags)
+    return build(tmp_path_factory, "sanitized", "-O1", *flags)
 
 
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("raced"), "fuzz", "-O1", "-fsanitize=thread")
+    return build(tmp_path_factory, "raced", "-O1", "-fsanitize=thread")
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("bare"), "fuzz", "-O2")
+    return build(tmp_path_factory, "bare", "-O2")
 
 
 def run(command, form):
@@ -70,27 +80,22 @@ def run(command, form):
     return done
 
 
-# One worker for all of them: the fixture's build serves three tests.
-@pytest.mark.xdist_group("sanitized")
 @pytest.mark.parametrize("form", FORMS)
 def test_addresses_and_undefined_behaviour(sanitized, form):
     done = run([sanitized, form, "150", "20190721"], form)
     assert done.stderr == ""
 
 
-@pytest.mark.xdist_group("raced")
 def test_races_between_threads(raced):
     done = run([raced, "plain", "60", "3"], "plain")
     assert done.stderr == ""
 
 
-@pytest.mark.xdist_group("bare")
 @pytest.mark.parametrize("form", FORMS)
 def test_hundreds_of_random_steps(bare, form):
     run([bare, form, "300", "7"], form)
 
 
-@pytest.mark.xdist_group("bare")
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind")
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="written for x86-64")
 @pytest.mark.parametrize("form", ["avx2", "plain"])  # it knows no AVX-512
