@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay import decay, sharding
+from adadecay import decay, sharding, wrap
 from adadecay.decay import GroupTensors
 from adadecay.optimizer import AdaDecay
 
@@ -95,14 +95,16 @@ def collected(
     optimizer: Any, model: nn.Module | None = None
 ) -> tuple[list[GroupTensors], dict[Tensor, str]]:
     """Return the tensors that have gradients, and the names of those that decay."""
-    settings = getattr(optimizer, "_decay_settings", None)
-    if settings is None and not isinstance(optimizer, AdaDecay):
+    wrapped = hasattr(optimizer, "_decay_settings")
+    if not wrapped and not isinstance(optimizer, AdaDecay):
         raise TypeError(
             f"{type(optimizer).__name__} has no adaptive decay to look at: give an "
             "AdaDecay, or an optimizer that adaptive_decay has changed"
         )
-    groups, own = optimizer.param_groups, settings and vars(settings)
-    found = decay.collect(groups, optimizer._layers, {}, own)
+    if wrapped:
+        found = wrap.collected(optimizer)
+    else:
+        found = decay.collect(optimizer.param_groups, optimizer._layers, {})
     named = () if model is None else model.named_parameters()
     names: dict[Tensor, str] = {param: name for name, param in named}
     labels = {

@@ -178,14 +178,13 @@ class AdaDecay(Optimizer):
         for engine, tensors in steps:
             first = [i for i, buffer in enumerate(tensors.buffers) if buffer is None]
             launch = native.step(tensors) if engine == "kernel" else None
-            scaling = {name: getattr(self, name, None) for name in SCALING}
-            done = launch is not None
-            if engine == "gpu":
-                done = self._gpu.step(tensors, **scaling)
-            if not done:  # kernels leave memory that overlaps to torch
-                scaled = any(value is not None for value in scaling.values())
-                rest = _unscaled(tensors, **scaling) if scaled else tensors
-                decay.step(rest, foreach=engine != "loop")
+            if launch is None:
+                scaling = {name: getattr(self, name, None) for name in SCALING}
+                done = engine == "gpu" and self._gpu.step(tensors, **scaling)
+                if not done:  # kernels leave memory that overlaps to torch
+                    scaled = any(value is not None for value in scaling.values())
+                    rest = _unscaled(tensors, **scaling) if scaled else tensors
+                    decay.step(rest, foreach=engine != "loop")
             for i in first:
                 buffer, at = tensors.buffers[i], tensors.positions[i]
                 param = group["params"][at]

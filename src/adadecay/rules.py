@@ -89,7 +89,20 @@ class Cautious(Rule):
 
 
 @dataclass(frozen=True)
-class Corrected(Rule):
+class _PeakRule(Rule):
+    """A rule that knows the largest learning rate of the schedule, η_max."""
+
+    peak_lr: float
+
+    def __post_init__(self) -> None:
+        if not (self.peak_lr > 0 and math.isfinite(self.peak_lr)):
+            raise ValueError(
+                f"peak_lr must be a number above 0, but it is {self.peak_lr}"
+            )
+
+
+@dataclass(frozen=True)
+class Corrected(_PeakRule):
     """λ_t = λη/η_max, so that the decay is η²λ/η_max (AdamC, arXiv 2506.02285).
 
     Meant for layers that are followed by a normalisation.
@@ -97,11 +110,6 @@ class Corrected(Rule):
     Args:
         peak_lr: η_max, the largest learning rate of the schedule.
     """
-
-    peak_lr: float
-
-    def __post_init__(self) -> None:
-        _check_peak(self.peak_lr)
 
     def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
         """Return λη/η_max."""
@@ -114,17 +122,12 @@ class Corrected(Rule):
 
 
 @dataclass(frozen=True)
-class Independent(Rule):
+class Independent(_PeakRule):
     """λ_t = λ/η_max: the decay is λη/η_max, whatever the size of the learning rate.
 
     Args:
         peak_lr: η_max, the largest learning rate of the schedule.
     """
-
-    peak_lr: float
-
-    def __post_init__(self) -> None:
-        _check_peak(self.peak_lr)
 
     def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
         """Return λ/η_max."""
@@ -187,11 +190,6 @@ class GradientNorm(Rule):
     def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
         """Return λ times the averaged ratio."""
         return value * host_scalar(memory)
-
-
-def _check_peak(peak_lr: float) -> None:
-    if not (peak_lr > 0 and math.isfinite(peak_lr)):
-        raise ValueError(f"peak_lr must be a number above 0, but it is {peak_lr}")
 
 
 @dataclass(frozen=True)

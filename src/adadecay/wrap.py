@@ -250,7 +250,10 @@ def collected(optimizer: Any) -> list[GroupTensors]:
 
 
 def _decays(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
-    """Yield λ_t and θ of what decays: tensors, indices, λ_t, and θ or None for 1."""
+    """Yield what decays: a group's tensors, indices, the weights here, λ_t, and θ.
+
+    θ is None where it is 1 everywhere.
+    """
     own, groups = optimizer._decay_settings.rules, collected(optimizer)
     scale = getattr(optimizer, "grad_scale", None)
     rules.advance(own, groups, 1.0 if scale is None else host_scalar(scale), skipped)
@@ -262,7 +265,8 @@ def _decays(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
     if any(isinstance(rule, AdaDecayRule) for rule in own):
         found = ((each[0], *each[2:]) for each in sharding.all_rates(groups))
     for tensors, indices, thetas in found:
-        yield tensors, indices, rules.coefficient(own, tensors.group), thetas
+        params = [sharding.to_local(tensors.params[i]) for i in indices]
+        yield tensors, indices, params, rules.coefficient(own, tensors.group), thetas
 
 
 def _shrink_weights(optimizer: Any) -> list[rules.Shrunk]:
@@ -274,11 +278,10 @@ def _shrink_weights(optimizer: Any) -> list[rules.Shrunk]:
         return []
     own = optimizer._decay_settings.rules
     cautious, shrunk = any(isinstance(rule, Cautious) for rule in own), []
-    for tensors, indices, coefficient, thetas in _decays(optimizer, skipped):
+    for tensors, _, params, coefficient, thetas in _decays(optimizer, skipped):
         step_size = host_scalar(tensors.group["lr"]) * coefficient
         if isinstance(skipped, Tensor):
             step_size = torch.where(skipped == 0, step_size, 0.0)
-        params = [sharding.to_local(tensors.params[i]) for i in indices]
         before = [param.clone() for param in params] if cautious else []
         if thetas is None:
             torch._foreach_mul_(params, 1 - step_size)
@@ -294,12 +297,11 @@ def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> 
     """Put g + λθw in place of each gradient, and note what stood there."""
     scale, found = (getattr(optimizer, k, None) for k in ("grad_scale", "found_inf"))
     skipped = 0.0 if found is None else host_scalar(found)
-    for tensors, indices, coefficient, thetas in _decays(optimizer, skipped):
+    for tensors, indices, params, coefficient, thetas in _decays(optimizer, skipped):
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)
         if tensors.group.get("maximize"):  # the rule will turn the sign of all of it
             coefficient = -coefficient
-        params = [sharding.to_local(tensors.params[i]) for i in indices]
         grads = [sharding.to_local(tensors.grads[i]) for i in indices]
         rates = thetas or [torch.ones_like(param) for param in params]
         changed = decay.decayed(params, grads, rates, coefficient)
