@@ -17,22 +17,6 @@ DEFAULTS = {
     "alpha": 4.0,
     "unit_mean": False,
 }
-SETTINGS = {
-    "plain": {},
-    "momentum": {"momentum": 0.9},
-    "dampening": {"momentum": 0.9, "dampening": 0.4},
-    "nesterov": {"momentum": 0.9, "nesterov": True},
-    "maximize": {"momentum": 0.9, "maximize": True},
-    "maximize nesterov": {"momentum": 0.8, "nesterov": True, "maximize": True},
-    "negative alpha": {"alpha": -1.0},
-    "no decay": {"weight_decay": 0.0, "momentum": 0.9},
-    "decoupled": {"decoupled": True},
-    "decoupled momentum": {"decoupled": True, "momentum": 0.9, "dampening": 0.1},
-    "decoupled nesterov": {"decoupled": True, "momentum": 0.9, "nesterov": True},
-    "decoupled maximize": {"decoupled": True, "maximize": True},
-    "unit mean": {"unit_mean": True, "momentum": 0.9},
-    "unit mean decoupled": {"unit_mean": True, "decoupled": True},
-}
 SHAPES = [(33, 50), (50,), (7, 11, 13), (1,), (), (0, 7), (2500,), (9000,)]
 MEMBERS = [[0, 1], [2], [3], [4], [5], [6], [7]]
 

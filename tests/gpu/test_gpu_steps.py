@@ -6,7 +6,6 @@ import torch
 from emulated_gpu import EmulatedGPU
 from engine_steps import (
     MEMBERS,
-    SETTINGS,
     SHAPES,
     OracleSteps,
     Steps,
@@ -14,6 +13,7 @@ from engine_steps import (
     misaligned,
     relative_error,
 )
+from problems import SETTINGS
 
 ARCHITECTURES = [75, 80, 90, 100, 120]
 # float32 rounds a few times; halves once in weights and once in buffers.

@@ -6,8 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from engine_steps import SETTINGS
-from problems import LAYERS
+from problems import LAYERS, SETTINGS
 
 from adadecay import AdaDecay, reference
 

@@ -56,3 +56,22 @@ LAYERS: dict[str, np.ndarray] = {
     "around the smallest normal": _exact(1.2e-38 * (1 + RNG.random(200))),
     "both ends": _exact([1e-38, 1e38, 1.0, -1e-20, 1e20]),
 }
+
+# Options of a step, beside the learning rate and λ.
+SETTINGS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "dampening": {"momentum": 0.9, "dampening": 0.4},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+    "maximize": {"momentum": 0.9, "maximize": True},
+    "maximize nesterov": {"momentum": 0.8, "nesterov": True, "maximize": True},
+    "negative alpha": {"alpha": -1.0},
+    "no decay": {"weight_decay": 0.0, "momentum": 0.9},
+    "no decay nesterov": {"weight_decay": 0.0, "momentum": 0.9, "nesterov": True},
+    "decoupled": {"decoupled": True},
+    "decoupled momentum": {"decoupled": True, "momentum": 0.9, "dampening": 0.1},
+    "decoupled nesterov": {"decoupled": True, "momentum": 0.9, "nesterov": True},
+    "decoupled maximize": {"decoupled": True, "maximize": True},
+    "unit mean": {"unit_mean": True, "momentum": 0.9},
+    "unit mean decoupled": {"unit_mean": True, "decoupled": True},
+}

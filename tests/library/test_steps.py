@@ -5,28 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from problems import LAYERS
+from problems import LAYERS, SETTINGS
 from routes import FLAGS, PATHS, tensors
 
 from adadecay import AdaDecay, by_module, reference
 
-SETTINGS = {
-    "plain": {},
-    "momentum": {"momentum": 0.9},
-    "dampening": {"momentum": 0.9, "dampening": 0.4},
-    "nesterov": {"momentum": 0.9, "nesterov": True},
-    "maximize": {"momentum": 0.9, "maximize": True},
-    "maximize nesterov": {"momentum": 0.8, "nesterov": True, "maximize": True},
-    "negative alpha": {"alpha": -1.0},
-    "no decay": {"weight_decay": 0.0, "momentum": 0.9},
-    "no decay nesterov": {"weight_decay": 0.0, "momentum": 0.9, "nesterov": True},
-    "decoupled": {"decoupled": True},
-    "decoupled momentum": {"decoupled": True, "momentum": 0.9, "dampening": 0.1},
-    "decoupled nesterov": {"decoupled": True, "momentum": 0.9, "nesterov": True},
-    "decoupled maximize": {"decoupled": True, "maximize": True},
-    "unit mean": {"unit_mean": True, "momentum": 0.9},
-    "unit mean decoupled": {"unit_mean": True, "decoupled": True},
-}
 SHAPES = [(8, 5), (5,), (4, 3, 3, 3), (), (0, 7), (1,), (700,)]
 NAMES = ["a.weight", "a.bias", "b.weight", "b.bias", "c.weight", "c.bias", "d.weight"]
 
