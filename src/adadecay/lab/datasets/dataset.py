@@ -8,7 +8,7 @@ on a device. Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     Augment = Callable
 
-__all__ = ["Augment", "Dataset", "Split", "holdout"]
+__all__ = ["Augment", "Dataset", "Split", "holdout", "standardized"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +94,15 @@ class Dataset:
     augment: str | Augment | None
     digest: str
     input_shape: tuple[int, ...]
+
+
+def standardized(dataset: Dataset) -> Dataset:
+    """Return a dataset of pixels whose training part has mean 0 and deviation 1."""
+    counts = np.bincount(dataset.train.inputs.reshape(-1), minlength=256)
+    values = np.arange(256) / dataset.scale
+    mean = float(counts @ values / counts.sum())
+    deviation = float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))
+    return replace(dataset, mean=(mean,), std=(deviation,))
 
 
 def holdout(split: Split, fraction: float, *, seed: int) -> tuple[Split, Split]:

@@ -7,7 +7,7 @@ writers of the two parts mostly apart.
 
 import numpy as np
 
-from adadecay.lab.datasets.dataset import Dataset, Split
+from adadecay.lab.datasets.dataset import Dataset, Split, standardized
 from adadecay.lab.datasets.fetch import Wanted
 from adadecay.lab.datasets.parts import Part, check_part, joint
 
@@ -26,12 +26,22 @@ PARTS = {
 }
 
 
-def load_digits(name: str = "digits", wanted: Wanted | None = None) -> Dataset:
+def load_digits(
+    name: str = "digits",
+    wanted: Wanted | None = None,
+    *,
+    rows: int | None = None,
+    enlarge: int = 1,
+    standardize: bool = False,
+) -> Dataset:
     """Return the digits, checked like every other dataset.
 
     Args:
         name: how the dataset calls itself.
         wanted: has no bearing here, since nothing is fetched.
+        rows: how many rows each split keeps, from its start; None keeps all.
+        enlarge: how often each pixel is repeated, along both sides.
+        standardize: whether to bring the training pixels to mean 0 and deviation 1.
     """
     from sklearn import datasets
 
@@ -40,16 +50,18 @@ def load_digits(name: str = "digits", wanted: Wanted | None = None) -> Dataset:
     labels = bunch.target.astype(np.uint8)
     check_part("images", images, PARTS["images"])
     check_part("labels", labels, PARTS["labels"])
-    inputs = images[:, None]
-    return Dataset(
+    inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
+    ends = slice(0, rows)
+    dataset = Dataset(
         name=name,
-        train=Split(inputs[:TRAIN], labels[:TRAIN]),
-        test=Split(inputs[TRAIN:], labels[TRAIN:]),
+        train=Split(inputs[:TRAIN][ends], labels[:TRAIN][ends]),
+        test=Split(inputs[TRAIN:][ends], labels[TRAIN:][ends]),
         classes=tuple("0123456789"),
         mean=None,
         std=None,
         scale=16.0,
         augment=None,
         digest=joint(PARTS),
-        input_shape=(1, 8, 8),
+        input_shape=inputs.shape[1:],
     )
+    return standardized(dataset) if standardize else dataset

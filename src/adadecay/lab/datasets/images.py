@@ -2,7 +2,7 @@
 
 from adadecay.lab.datasets.cache import open_arrays
 from adadecay.lab.datasets.catalog import CATALOG, Item
-from adadecay.lab.datasets.dataset import Dataset, Split
+from adadecay.lab.datasets.dataset import Dataset, Split, standardized
 from adadecay.lab.datasets.fetch import Wanted, obtain
 from adadecay.lab.datasets.parts import joint
 from adadecay.lab.datasets.sources import Arrays
@@ -10,16 +10,17 @@ from adadecay.lab.datasets.sources import Arrays
 __all__ = ["load_images"]
 
 
-def load_images(name: str, wanted: Wanted) -> Dataset:
+def load_images(name: str, wanted: Wanted, *, standardize: bool = False) -> Dataset:
     """Return MNIST, Fashion-MNIST or CIFAR-10, fetching it first if need be.
 
     Args:
         name: a key of :data:`CATALOG`.
         wanted: folder, source and offline.
+        standardize: whether to bring the training pixels to mean 0 and deviation 1.
     """
     item = CATALOG[name]
     arrays, _ = open_arrays(obtain(item, wanted), item.parts)
-    return Dataset(
+    dataset = Dataset(
         name=name,
         train=_split(item, "train", arrays),
         test=_split(item, "test", arrays),
@@ -31,6 +32,7 @@ def load_images(name: str, wanted: Wanted) -> Dataset:
         digest=joint(item.parts),
         input_shape=item.input_shape,
     )
+    return standardized(dataset) if standardize else dataset
 
 
 def _split(item: Item, split: str, arrays: Arrays) -> Split:
