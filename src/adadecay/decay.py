@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from adadecay import gpu, native
+from adadecay import gpu, native, rounding
 from adadecay.layers import Group, Layers
+from adadecay.rounding import Rounding
 from adadecay.theta import batches, rates
 
 Scalar = float | Tensor
@@ -34,6 +35,7 @@ class GroupTensors(NamedTuple):
     decays: bool  # whether the group decays at all; a λ that is a tensor is not read
     change: ChangeRates | None
     engine: gpu.Engine | None  # where fused=True asks for it and tensors are there
+    rounding: Rounding | None  # where it is stochastic
     moments: Tensor | None  # of each layer, where the tensors are only parts of it
     positions: list[int]  # of the parameters in the group
     params: list[Tensor]
@@ -51,8 +53,8 @@ class GroupTensors(NamedTuple):
         place = {i: new for new, i in enumerate(kept)}
         members = [[place[i] for i in self.members[layer]] for layer in layers]
         rows = None if self.moments is None else self.moments[layers]
-        lists: Any = ([each[i] for i in kept] for each in self[8:])
-        return GroupTensors(self.group, members, *self[2:7], rows, *lists)
+        lists: Any = ([each[i] for i in kept] for each in self[9:])
+        return GroupTensors(self.group, members, *self[2:8], rows, *lists)
 
 
 def collect(
@@ -74,13 +76,13 @@ def collect(
         decays = isinstance(value, Tensor) or value != 0
         fused = group["params"] if group.get("fused") else ()
         by_gpu = engine if gpu.DEVICES & {p.device.type for p in fused} else None
-        options = own["alpha"], own["unit_mean"], decays, change, by_gpu, None
-        found = GroupTensors(group, [], *options, [], [], [], [])
-        indices: dict[int, int] = {}
+        rounds = own.get("stochastic_rounding") and rounding.begin(group, groups)
+        options: Any = own["alpha"], own["unit_mean"], decays, change, by_gpu
+        lists: Any = (rounds or None, None, [], [], [], [])
+        found = GroupTensors(group, [], *options, *lists)
         for position, param in enumerate(group["params"]):
             if (grad := param.grad) is None:
                 continue
-            indices[position] = len(found.params)
             found.positions.append(position)
             found.params.append(param)
             found.grads.append(grad)
@@ -91,9 +93,9 @@ def collect(
                     f"of parameter {found.name(-1)} has the layout {grad.layout}: make "
                     "it dense (nn.Embedding(..., sparse=False))"
                 )
+        indices = {position: i for i, position in enumerate(found.positions)}
         present = ([indices[i] for i in layer if i in indices] for layer in members)
-        found.members.extend(filter(None, present))
-        collected.append(found)
+        collected.append(found._replace(members=[*filter(None, present)]))
     return collected
 
 
@@ -183,9 +185,10 @@ def step(tensors: GroupTensors, *, foreach: bool) -> None:
     if tensors.decays:
         found = group_rates(tensors, kernel=kernel)
     for indices, thetas in found:
-        params = [tensors.params[i] for i in indices]
-        grads = [tensors.grads[i] for i in indices]
-        buffers = [tensors.buffers[i] for i in indices]
+        lists: Any = (tensors.params, tensors.grads, tensors.buffers)
+        params, grads, buffers = ([each[i] for i in indices] for each in lists)
+        if tensors.rounding:
+            params, grads, buffers = map(_widened, (params, grads, buffers))
         if thetas is not None and not group["decoupled"]:
             # torch turns the sign of all of it to maximize
             coefficient = -weight_decay if group["maximize"] else weight_decay
@@ -203,8 +206,29 @@ def step(tensors: GroupTensors, *, foreach: bool) -> None:
         options = {name: group[name] for name in SGD_OPTIONS}
         options |= {"weight_decay": 0, "foreach": foreach, "fused": False}
         take(params, grads, buffers, lr=lr, **options)
-        for i, buffer in zip(indices, buffers, strict=True):
-            tensors.buffers[i] = buffer
+        for i, param, buffer in zip(indices, params, buffers, strict=True):
+            if param is tensors.params[i]:
+                tensors.buffers[i] = buffer
+            else:
+                _round(tensors, i, param, buffer)
+
+
+def _widened(tensors: list[Any]) -> list[Any]:
+    """Return bfloat16 tensors in float32, others as they are."""
+    wide = (t is not None and t.dtype == torch.bfloat16 for t in tensors)
+    return [t.float() if w else t for t, w in zip(tensors, wide, strict=True)]
+
+
+def _round(
+    tensors: GroupTensors, index: int, param: Tensor, buffer: Tensor | None
+) -> None:
+    """Store what was computed in float32: the buffer is rounded to nearest."""
+    rounding.store(tensors, index, param)
+    before = tensors.buffers[index]
+    if before is not None:
+        before.copy_(cast(Tensor, buffer))
+    elif buffer is not None:
+        tensors.buffers[index] = buffer.to(tensors.params[index].dtype)
 
 
 def _sgd_on_device(

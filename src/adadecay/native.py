@@ -15,6 +15,7 @@ from torch.autograd.graph import increment_version
 from adadecay.kernels import instruction_set as instruction_set
 from adadecay.kernels import kernel as kernel
 from adadecay.kernels import unavailable_reason as unavailable_reason
+from adadecay.rounding import words
 from adadecay.settings import warn_past_zero
 from adadecay.theta import RATE_DTYPES, Members
 
@@ -130,12 +131,16 @@ class Launch:
         self.plan = kernel.plan(each, tensors.members, momentum=bool(self.buffers))
 
     def step(
-        self, group: "Group", grads: list[int], moments: Tensor | None = None
+        self,
+        group: "Group",
+        grads: list[int],
+        moments: Tensor | None = None,
+        rounding: Sequence[int] = (),
     ) -> bool:
         """Take a step with the gradients at these addresses, as :func:`step` does."""
         rows = [] if moments is None else moments.flatten().tolist()
-        threads = torch.get_num_threads()
-        done: bool = kernel.step(self.plan, grads, group, threads, self.first, rows)
+        given = torch.get_num_threads(), self.first, rows, [*rounding]
+        done: bool = kernel.step(self.plan, grads, group, *given)
         if done:
             self.first = []
             increment_version(self.params + self.buffers)
@@ -187,7 +192,8 @@ def step(tensors: "GroupTensors") -> Launch | None:
     """
     launch = Launch(tensors)
     grads = list(map(address_of, tensors.grads))
-    if not launch.step(tensors.group, grads, tensors.moments):
+    rounding = words(tensors) if tensors.rounding else ()
+    if not launch.step(tensors.group, grads, tensors.moments, rounding):
         return None
     if launch.buffers:
         tensors.buffers[:] = launch.buffers

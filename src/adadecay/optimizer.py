@@ -21,11 +21,12 @@ from torch.optim.optimizer import (
     _use_grad_for_differentiable,
 )
 
-from adadecay import decay, gpu, native, sharding
+from adadecay import decay, gpu, native, rounding, sharding
 from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
 from adadecay.settings import (
+    check_rounding,
     check_settings,
     warn_no_decay,
     warn_past_zero,
@@ -58,6 +59,11 @@ class AdaDecay(Optimizer):
         unit_mean: divide θ by its mean over the layer, so that the average decay is λ.
         layer_of: from parameter name to layer name, as :func:`adadecay.by_module`:
             parameters of one layer (within a group) pool their statistics.
+        stochastic_rounding: compute new bfloat16 weights in float32 and round them up
+            or down at random, so that they are right on average: steps that are smaller
+            than the last digit of a weight are not lost. float32, float64 and complex
+            parameters are not rounded; float16 ones are refused.
+        rounding_seed: of these random numbers; ranks must have the same.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -87,6 +93,8 @@ class AdaDecay(Optimizer):
         decoupled: bool = False,
         unit_mean: bool = False,
         layer_of: LayerOf | None = None,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -101,6 +109,8 @@ class AdaDecay(Optimizer):
             "alpha": alpha,
             "decoupled": decoupled,
             "unit_mean": unit_mean,
+            "stochastic_rounding": stochastic_rounding,
+            "rounding_seed": rounding_seed,
         }
         check_settings(defaults)
         super().__init__(params, defaults)
@@ -134,6 +144,7 @@ class AdaDecay(Optimizer):
         super().add_param_group(param_group)
         try:
             check_settings(self.param_groups[-1])
+            check_rounding(self.param_groups[-1])
             warn_past_zero(self.param_groups[-1])
             if "_layers" in self.__dict__:  # torch's constructor comes here, too
                 self._layers.of(self.param_groups)
@@ -195,7 +206,9 @@ class AdaDecay(Optimizer):
         if not PLAIN_TYPES.issuperset(map(type, whole.params)):
             increment_version(whole.params)  # of DTensors only the parts were told
         self._launches.pop(number, None)
-        complete = steps and steps[0][1] is whole
+        complete = steps and steps[0][1] is whole and not whole.rounding
+        if whole.rounding:
+            whole.rounding.step.add_(1)
         if launch and complete and len(whole.params) == len(group["params"]):
             self._launches[number] = launch
 
@@ -295,9 +308,14 @@ def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
         everywhere = "θ is changed between rates and decay"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
+    found = rounding.unsupported(tensors, cut=False) if tensors.rounding else {}
+    if tensors.engine and tensors.rounding:
+        reason = "the GPU's kernels do not round at random"
+        found = dict.fromkeys(range(len(tensors.params)), reason)
     if tensors.engine:
-        return gpu.unsupported(tensors)
-    return native.unsupported(tensors.params, tensors.grads, tensors.buffers)
+        return found | gpu.unsupported(tensors)
+    lists = tensors.params, tensors.grads, tensors.buffers
+    return found | native.unsupported(*lists)
 
 
 def _check_fused(

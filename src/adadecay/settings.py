@@ -36,6 +36,30 @@ def check_settings(group: dict[str, Any]) -> None:
         raise RuntimeError(
             f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
         )
+    seed = group["rounding_seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ValueError(
+            f"rounding_seed must be an integer from 0 to 2**32 - 1, but it is {seed!r}"
+        )
+
+
+def check_rounding(group: dict[str, Any]) -> None:
+    """Refuse stochastic rounding where there is none."""
+    if not group["stochastic_rounding"]:
+        return
+    if group["differentiable"]:
+        raise RuntimeError(
+            "`differentiable` does not support `stochastic_rounding`: leave one of "
+            "them False"
+        )
+    for number, param in enumerate(group["params"]):
+        if param.dtype == float16:
+            name = group.get("param_names", {number: f"number {number}"})[number]
+            raise ValueError(
+                "stochastic_rounding=True rounds bfloat16 parameters, but parameter "
+                f"{name} is {param.dtype}: make it bfloat16, or give it a group with "
+                "stochastic_rounding=False"
+            )
 
 
 def check_alpha(alpha: object) -> None:
@@ -95,7 +119,8 @@ def warn_rounded_away(groups: list[dict[str, Any]]) -> None:
     for group in groups:
         lr, weight_decay = group["lr"], group["weight_decay"]
         tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
-        if tensors or not group["decoupled"] or "rounded" in _warned:
+        random = group["stochastic_rounding"]
+        if tensors or random or not group["decoupled"] or "rounded" in _warned:
             continue
         for dtype in {param.dtype for param in group["params"]} & HALVES:
             if 0 < 2 * lr * weight_decay < finfo(dtype).eps / 4:
@@ -103,6 +128,7 @@ def warn_rounded_away(groups: list[dict[str, Any]]) -> None:
                 warnings.warn(
                     f"lr={lr} and weight_decay={weight_decay} shrink {dtype} weights "
                     "by less than half of their last digit, so that the decoupled "
-                    "decay is rounded away: keep the weights in float32 (autocast)",
+                    "decay is rounded away: keep the weights in float32 (autocast), "
+                    "or bfloat16 ones with stochastic_rounding=True",
                     stacklevel=4,
                 )

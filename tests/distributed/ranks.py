@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from problems import LAYERS
+from ranks_rounding import stochastic_rounding
 from ranks_rules import every_rule
 from ranks_zero import zero_redundancy
 from torch import nn
@@ -549,6 +550,7 @@ EVERYWHERE = (
     checkpoints,
     zero_redundancy,
     every_rule,
+    stochastic_rounding,
 )
 SCENARIOS = {
     1: (checkpoints,),

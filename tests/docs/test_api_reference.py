@@ -66,6 +66,7 @@ def test_no_public_room_is_forgotten():
         "layers",
         "native",
         "optimizer",
+        "rounding",
         "settings",
         "sharding",
         "theta",

@@ -53,6 +53,8 @@ def test_the_arguments_are_those_of_sgd_in_their_order():
         "decoupled": False,
         "unit_mean": False,
         "layer_of": None,
+        "stochastic_rounding": False,
+        "rounding_seed": 0,
     }
 
 

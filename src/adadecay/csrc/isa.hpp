@@ -55,6 +55,14 @@ struct Update {
   bool nesterov, maximize, decoupled;
 };
 
+// Rounds bfloat16 weights up or down at random, by a hash of two keys and of the place of
+// an element in the whole tensor; other types, and all where it is off, to nearest.
+struct Rounding {
+  bool on = false;
+  uint32_t keys[2] = {0, 0};
+  uint64_t place = 0;  // of the first element
+};
+
 // A piece of a tensor: `count` elements, and `beyond` more that the same thread
 // processes next and may prefetch.
 struct Extent {
@@ -77,7 +85,7 @@ struct Isa {
   // is only written. `denominators` are those of `rates`, or null.
   void (*update[kTypes])(void* param, const void* grad, void* buffer,
                          bool is_first_step, const void* denominators, Extent,
-                         const Theta&, const Update&);
+                         const Theta&, const Update&, const Rounding&);
 };
 
 // The vector ones exist on x86-64 only.

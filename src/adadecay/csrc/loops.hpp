@@ -221,13 +221,26 @@ double rates_of(const void* memory, int64_t count, const Theta& theta, Output ou
 // The options of a step. The usual ones are constants, so that the compiler removes the
 // branches from the loop.
 struct AnyFlags {
-  bool decays, decoupled, momentum, is_first_step, damped, nesterov, maximize;
+  bool decays, decoupled, momentum, is_first_step, damped, nesterov, maximize, rounds;
 };
 struct UsualFlags {
   static constexpr bool decays = true, decoupled = false, momentum = true,
                         is_first_step = false, damped = false, nesterov = false,
-                        maximize = false;
+                        maximize = false, rounds = false;
 };
+
+// Stores new weights; `first` is the place of the first of them.
+template <class T, class V>
+INLINE void store_weights(T* to, V x, bool, const Rounding&, uint64_t) {
+  store(to, x);
+}
+INLINE void store_weights(BFloat16* to, Floats x, bool rounds, const Rounding& by,
+                          uint64_t first) {
+  if (!rounds) return store(to, x);
+  for (int k = 0; k < kParts; ++k, to += kF32, first += kF32) {
+    store_upper(to, x.v[k], draws(by, first));
+  }
+}
 
 // What θ is multiplied by: the decay, or what a decoupled decay removes from w.
 inline double decay_factor(const Update& u) {
@@ -238,7 +251,8 @@ inline double decay_factor(const Update& u) {
 // With θ = 1 each operation is the one that torch.optim.SGD performs.
 template <class T, ThetaForm kForm, class Flags>
 void update_piece(T* param, const T* grad, T* buffer, const ScalarOf<T>* stored,
-                  Extent extent, const Theta& theta, const Update& u, Flags on) {
+                  Extent extent, const Theta& theta, const Update& u,
+                  const Rounding& rounding, Flags on, int64_t before = 0) {
   using V = VectorOf<T>;
   constexpr bool kAdaptive = kForm != ThetaForm::one;
   const Denominators<V, kForm> denominators(theta);
@@ -280,7 +294,8 @@ void update_piece(T* param, const T* grad, T* buffer, const ScalarOf<T>* stored,
       store(buffer + i, b);
       d = on.nesterov ? V(fma(momentum, b, d)) : b;
     }
-    store(param + i, fma(held(minus_lr), d, w));
+    const V moved = fma(held(minus_lr), d, w);
+    store_weights(param + i, moved, on.rounds, rounding, rounding.place + before + i);
   }
   if (i == extent.count) return;
   const int64_t rest = extent.count - i;
@@ -290,7 +305,7 @@ void update_piece(T* param, const T* grad, T* buffer, const ScalarOf<T>* stored,
   __builtin_memcpy(gs, grad + i, rest * sizeof(T));
   if (on.momentum && !on.is_first_step) __builtin_memcpy(bs, buffer + i, rest * sizeof(T));
   if (kForm == ThetaForm::stored) __builtin_memcpy(qs, stored + i, rest * sizeof qs[0]);
-  update_piece<T, kForm>(ws, gs, bs, qs, {V::width, 0}, theta, u, on);
+  update_piece<T, kForm>(ws, gs, bs, qs, {V::width, 0}, theta, u, rounding, on, i);
   __builtin_memcpy(param + i, ws, rest * sizeof(T));
   if (on.momentum) __builtin_memcpy(buffer + i, bs, rest * sizeof(T));
 }
@@ -298,17 +313,17 @@ void update_piece(T* param, const T* grad, T* buffer, const ScalarOf<T>* stored,
 template <class T>
 void update_of(void* param, const void* grad, void* buffer, bool is_first_step,
                const void* denominators, Extent extent, const Theta& theta,
-               const Update& u) {
+               const Update& u, const Rounding& rounding) {
   T* w = static_cast<T*>(param);
   const T* g = static_cast<const T*>(grad);
   T* b = static_cast<T*>(buffer);
   const auto* q = static_cast<const ScalarOf<T>*>(denominators);
   const AnyFlags on = {u.weight_decay != 0.0, u.decoupled, b != nullptr, is_first_step,
-                       u.dampening != 0.0,    u.nesterov,  u.maximize};
+                       u.dampening != 0.0,    u.nesterov,  u.maximize,   rounding.on};
   const bool usual = on.decays && !on.decoupled && on.momentum && !on.is_first_step &&
-                     !on.damped && !on.nesterov && !on.maximize;
+                     !on.damped && !on.nesterov && !on.maximize && !on.rounds;
   const auto update = [&](auto tag, auto flags) {
-    update_piece<T, tag.form>(w, g, b, q, extent, theta, u, flags);
+    update_piece<T, tag.form>(w, g, b, q, extent, theta, u, rounding, flags);
   };
   using Stored = FormTag<ThetaForm::stored>;
   if (theta.form == ThetaForm::one) return update(FormTag<ThetaForm::one>{}, on);

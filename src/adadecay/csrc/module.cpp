@@ -150,15 +150,15 @@ PyObject* fits(PyObject* args, PyObject* names) {
 
 PyObject* step(PyObject* args, PyObject* names) {
   static const char* const keys[] = {"plan",  "grads",   "options", "threads",
-                                     "first", "moments", nullptr};
+                                     "first", "moments", "rounding", nullptr};
   const Plan* plan;
   PyObject* mapping;
   Options options;
-  Integers grads, first;
+  Integers grads, first, rounding;
   std::vector<double> numbers;
-  if (!parse(args, names, "O&O&Oi|O&O&", keys, into<const Plan*>, &plan, into<Integers>,
-             &grads, &mapping, &options.threads, into<Integers>, &first,
-             into<std::vector<double>>, &numbers) ||
+  if (!parse(args, names, "O&O&Oi|O&O&O&", keys, into<const Plan*>, &plan,
+             into<Integers>, &grads, &mapping, &options.threads, into<Integers>, &first,
+             into<std::vector<double>>, &numbers, into<Integers>, &rounding) ||
       !read_options(mapping, options)) {
     return nullptr;
   }
@@ -167,7 +167,7 @@ PyObject* step(PyObject* args, PyObject* names) {
                     "the plan must have buffers if there is momentum, else none");
     return nullptr;
   }
-  const std::vector<Tensor> tensors = plan->with(grads, first);
+  const std::vector<Tensor> tensors = plan->with(grads, first, rounding);
   std::vector<Moments> known;
   for (size_t l = 0; !numbers.empty() && l < plan->layers.size(); ++l) {
     const double* row = &numbers.at(4 * l);

@@ -198,10 +198,12 @@ class Pass {
   }
 
   void update_pieces(const State& state, int begin, int end, const char* scratch) {
-    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int) {
+    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
+      Rounding rounding = t.rounding;
+      rounding.place += plan_.pieces[k].from;
       isa_.update[type](t.param + at, t.grad + at, t.buffer ? t.buffer + at : nullptr,
                         t.is_first_step, scratch, e, state.theta(t.type),
-                        options_.update);
+                        options_.update, rounding);
       if (scratch != nullptr) scratch += e.count * plan_.widest;
     });
   }
@@ -301,11 +303,16 @@ Plan::Plan(const std::vector<Tensor>& given,
 }
 
 std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
-                               const std::vector<int64_t>& first) const {
+                               const std::vector<int64_t>& first,
+                               const std::vector<int64_t>& rounding) const {
   std::vector<Tensor> bound = tensors;
   for (size_t i = 0; i < bound.size(); ++i) {
     bound[i].grad = reinterpret_cast<const char*>(grads.at(indices[i]));
     bound[i].is_first_step = !first.empty() && first.at(indices[i]) != 0;
+    if (rounding.empty()) continue;
+    const auto word = [&](int k) { return rounding.at(3 * indices[i] + k); };
+    const uint32_t keys[] = {static_cast<uint32_t>(word(0)), static_cast<uint32_t>(word(1))};
+    bound[i].rounding = {true, {keys[0], keys[1]}, static_cast<uint64_t>(word(2))};
   }
   return bound;
 }

@@ -17,6 +17,7 @@ struct Tensor {
   int64_t size;  // in elements, without gaps
   Type type;
   bool is_first_step;  // the buffer holds nothing yet
+  Rounding rounding = {};
 };
 
 // Of the |g| of a layer, or of a part of it; unit_mean divides θ by `mean_rate`.
@@ -50,9 +51,11 @@ struct Plan {
        const std::vector<std::vector<int64_t>>& members, bool momentum);
 
   // Returns the tensors, layer by layer, with the gradients at these addresses. `first`
-  // says whether each is in its first step; an empty list, that none is.
+  // says whether each is in its first step; an empty list, that none is. `rounding`
+  // holds two keys and a place for each tensor, or nothing.
   std::vector<Tensor> with(const std::vector<int64_t>& grads,
-                           const std::vector<int64_t>& first) const;
+                           const std::vector<int64_t>& first,
+                           const std::vector<int64_t>& rounding = {}) const;
 
   // Whether a step may be taken: every tensor has memory that starts at a whole
   // element, and memory that is written belongs to no other tensor.

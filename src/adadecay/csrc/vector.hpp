@@ -53,13 +53,27 @@ INLINE void store_part(double* to, F64 x) {
   *reinterpret_cast<Lanes<double, kF64>::unaligned*>(to) = x;
 }
 INLINE void store_part(Float16* to, F32 x) { store_float16(to, x); }
-INLINE void store_part(BFloat16* to, F32 x) {
-  using Bits = Lanes<uint32_t, kF32>::type;
-  const Bits bits = Bits(x), high = bits >> 16;
-  const Bits even = (bits + ((high & 1) + 0x7fff)) >> 16;  // rounds to nearest even
-  const Bits rounded = x == x ? even : high | 0x40;        // NaN stays NaN
+
+using Words = Lanes<uint32_t, kF32>::type;
+// Keeps the upper halves after something was added to the lower ones; NaN stays NaN.
+INLINE void store_upper(BFloat16* to, F32 x, Words added) {
+  const Words rounded = x == x ? (Words(x) + added) >> 16 : Words(x) >> 16 | 0x40;
   *reinterpret_cast<Lanes<uint16_t, kF32>::unaligned*>(to) =
       __builtin_convertvector(rounded, Lanes<uint16_t, kF32>::type);
+}
+INLINE void store_part(BFloat16* to, F32 x) {
+  store_upper(to, x, (Words(x) >> 16 & 1) + 0x7fff);  // rounds to nearest even
+}
+// Random numbers of 16 bits, which rounding.py defines.
+INLINE Words draws(const Rounding& by, uint64_t first) {
+  Words x;
+  for (int k = 0; k < kF32; ++k) x[k] = k;
+  x += static_cast<uint32_t>(first);
+  const Words carry = Words(x < static_cast<uint32_t>(first));  // -1 past 2^32
+  x ^= by.keys[0];
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) + (by.keys[1] ^ (static_cast<uint32_t>(first >> 32) - carry));
+  return x * 0x846ca68bu >> 16;
 }
 
 template <class S, class I, class Part_, int kMantissa>
