@@ -21,8 +21,8 @@ from adadecay.theta import batches, rates
 
 Scalar = float | Tensor
 SGD_OPTIONS = ("momentum", "dampening", "nesterov", "maximize")
-# From θ and the weights of one layer to the θ to use instead.
-ChangeRates = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
+# From θ and the weights of one layer, and their group, to the θ to use instead.
+ChangeRates = Callable[[list[Tensor], list[Tensor], Group], list[Tensor]]
 
 
 class GroupTensors(NamedTuple):
@@ -133,7 +133,8 @@ def group_rates(
             )
         for layer in batch.members if tensors.change else ():
             weights = [tensors.params[batch.indices[i]] for i in layer]
-            changed = cast(Any, tensors.change)([thetas[i] for i in layer], weights)
+            rule, before = cast(Any, tensors.change), [thetas[i] for i in layer]
+            changed = rule(before, weights, tensors.group)
             for i, theta in zip(layer, changed, strict=True):
                 thetas[i] = theta
         yield batch.indices, thetas

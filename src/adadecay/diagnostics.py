@@ -8,7 +8,8 @@ sample of each tensor.
 
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,9 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay import decay, sharding, wrap
+from adadecay import cautious, decay, sharding, wrap
 from adadecay.decay import GroupTensors
 from adadecay.optimizer import AdaDecay
+from adadecay.rules import Cautious
+from adadecay.sharding import to_local
 
 __all__ = [
     "QUANTILES",
@@ -40,7 +43,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class LayerRates:
     """What θ is like in one tensor at one moment.
 
-    ``effective_decay`` is λ Σθw² / Σw², the rate at which the norm shrinks.
+    ``weight_decay`` is λ_t, what a rule makes of λ. ``effective_decay`` is
+    λ_t Σθw² / Σw², the rate at which the norm shrinks.
     """
 
     name: str
@@ -48,13 +52,16 @@ class LayerRates:
     mean: float
     quantiles: tuple[float, ...]  # at QUANTILES
     effective_decay: float
+    weight_decay: float
 
 
 @torch.no_grad()
 def measure(
     optimizer: Optimizer, *, model: nn.Module | None = None, samples: int = 1024
 ) -> list[LayerRates]:
-    """Describe the θ that the present gradients give.
+    """Describe the λ_t and θ that the present gradients give.
+
+    For the rule ``Cautious`` a step is tried on a copy of the optimizer.
 
     Args:
         optimizer: an AdaDecay or a wrapped optimizer, after ``backward`` and before
@@ -74,21 +81,53 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    groups, labels = collected(optimizer, model)
+    return _measure(optimizer, model, samples)
+
+
+def _measure(
+    optimizer: Any, model: nn.Module | None, samples: int, *, taken: bool = False
+) -> list[LayerRates]:
+    _, labels = collected(optimizer, model)
     rows = {}
-    for tensors, here, indices, thetas in sharding.all_rates(groups):
+    found = present_decays(optimizer, taken=taken)
+    for tensors, indices, params, coefficient, thetas in found:
         whole = [tensors.params[i] for i in indices]
-        params = [here.params[i] for i in indices]
         sampled = [_sample(x, samples) for x in (*thetas, *params)]
         host = torch.cat(sampled).cpu().double()  # one transfer
         parts = torch.split(host, [len(part) for part in sampled])
-        decay_rate = float(tensors.group["weight_decay"])
+        decay_rate = float(coefficient)
         for n, (key, param) in enumerate(zip(whole, params, strict=True)):
             values, weights = parts[n].numpy(), parts[len(whole) + n].numpy()
             if param.numel():
-                found = _describe(values, weights, decay_rate)
-                rows[key] = LayerRates(labels[key], param.numel(), *found)
+                described = *_describe(values, weights, decay_rate), decay_rate
+                rows[key] = LayerRates(labels[key], param.numel(), *described)
     return [rows[param] for param in labels if param in rows]
+
+
+def present_decays(optimizer: Any, *, taken: bool = False) -> Iterator[Any]:
+    """Yield a group's tensors, indices, the weights here, λ_t, and θ of each.
+
+    These are of the coming step with the present gradients or, with ``taken``, λ_t of
+    the step that was just taken with them. For ``Cautious`` the coming step is tried on
+    a copy of the optimizer.
+    """
+    if isinstance(optimizer, AdaDecay):
+        groups, _ = collected(optimizer)
+        for tensors, here, indices, thetas in sharding.all_rates(groups):
+            params = [here.params[i] for i in indices]
+            yield tensors, indices, params, tensors.group["weight_decay"], thetas
+        return
+    own = optimizer._decay_settings.rules
+    tried = any(isinstance(rule, Cautious) for rule in own)
+    due = cautious.due(optimizer) if tried else {}
+    seen: Any = nullcontext(wrap.collected(optimizer))
+    with seen if taken else wrap.foreseen(optimizer) as groups:
+        for *found, thetas in wrap.decays(optimizer, groups):
+            tensors, indices, params, _ = found
+            rates = thetas or [torch.ones(w.shape, device=w.device) for w in params]
+            masks = (due.get(tensors.params[i]) for i in indices)
+            pairs = zip(rates, masks, strict=True)
+            yield *found, [r if m is None else r * to_local(m) for r, m in pairs]
 
 
 def collected(
@@ -187,7 +226,8 @@ class Monitor:
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.step % self.every == 0:
-            layers = measure(optimizer, model=self.model, samples=self.samples)
+            with torch.no_grad():
+                layers = _measure(optimizer, self.model, self.samples, taken=True)
             for write in self.writers:
                 write(self.step, layers)
         self.step += 1
@@ -229,6 +269,7 @@ def scalars(layers: Sequence[LayerRates], prefix: str) -> dict[str, float]:
     for layer in layers:
         found[f"{prefix}/mean/{layer.name}"] = layer.mean
         found[f"{prefix}/effective_decay/{layer.name}"] = layer.effective_decay
+        found[f"{prefix}/weight_decay/{layer.name}"] = layer.weight_decay
         for level, value in zip(QUANTILES, layer.quantiles, strict=True):
             found[f"{prefix}/quantile_{level:.2f}/{layer.name}"] = value
     return found

@@ -168,13 +168,11 @@ class AdaDecay(Optimizer):
             done = launches.step(self.param_groups, self.state)
         if done == len(self.param_groups):
             return loss
-        changes = type(self)._change_rates is not AdaDecay._change_rates
-        change = self._change_rates if changes else None
-        options: Any = (self._layers, self.state, None, change, self._gpu)
-        here = groups = decay.collect(self.param_groups, *options)
+        here = groups = decay.collect(
+            self.param_groups, self._layers, self.state, engine=self._gpu
+        )
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
-            name = type(self).__name__ if self.needs_whole_layers else None
-            here = sharding.local_groups(groups, changed_by=name)
+            here = sharding.local_groups(groups)
         steps = [choose_engines(*pair) for pair in zip(groups, here, strict=True)]
         for number in range(done, len(steps)):
             self._take(number, groups[number], steps[number])
@@ -211,18 +209,6 @@ class AdaDecay(Optimizer):
             whole.rounding.step.add_(1)
         if launch and complete and len(whole.params) == len(group["params"]):
             self._launches[number] = launch
-
-    needs_whole_layers = True
-    """Whether a subclass that changes θ needs all of a layer's θ at once."""
-
-    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-        """Return the θ to use for one layer: the seam for subclasses.
-
-        Args:
-            thetas: θ of the layer's tensors, which may be overwritten.
-            params: the layer's weights.
-        """
-        return thetas
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load a state, of an AdaDecay or of a ``torch.optim.SGD``.
@@ -304,8 +290,6 @@ def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
         everywhere = gpu.unavailable_reason()
     if torch.compiler.is_compiling():
         everywhere = "torch.compile traces the step"
-    elif tensors.change is not None:
-        everywhere = "θ is changed between rates and decay"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
     found = rounding.unsupported(tensors, cut=False) if tensors.rounding else {}

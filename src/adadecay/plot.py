@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay import sharding
-from adadecay.diagnostics import collected
+from adadecay.diagnostics import collected, present_decays
 
 __all__ = ["plot_rates"]
 
@@ -57,18 +56,19 @@ def plot_rates(
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
     """Return θ of one tensor."""
-    groups, labels = collected(optimizer, model)
+    _, labels = collected(optimizer, model)
     if name not in labels.values():
         raise ValueError(
             f"no tensor that decays and has a gradient is called {name!r}; there are: "
             f"{', '.join(labels.values()) or 'none'}"
         )
-    return next(
+    found: Tensor = next(
         theta
-        for tensors, _, indices, thetas in sharding.all_rates(groups)
+        for tensors, indices, _, _, thetas in present_decays(optimizer)
         for i, theta in zip(indices, thetas, strict=True)
         if labels[tensors.params[i]] == name
     )
+    return found
 
 
 def _cells(theta: Tensor) -> list[dict[str, float]]:

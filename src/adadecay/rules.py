@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adadecay import sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
-from adadecay.layers import LayerOf
+from adadecay.layers import Group, LayerOf
 from adadecay.settings import check_alpha
 
 __all__ = [
@@ -34,11 +34,12 @@ __all__ = [
 
 
 class Seen(NamedTuple):
-    """What rules read of the model: ‖g‖, ‖w‖, and the number of weights."""
+    """What rules read of the model: ‖g‖, ‖w‖, the number of weights, and the groups."""
 
     grad_norm: Tensor
-    weight_norm: Tensor
+    weight_norm: Tensor  # only where a rule reads it
     size: int
+    groups: list[GroupTensors]
 
 
 @dataclass(frozen=True)
@@ -47,19 +48,37 @@ class Rule:
 
     coupled: ClassVar[bool] = False  # whether g + λθw makes sense with it
     remembers: ClassVar[int] = 0  # how many numbers
+    reads_weights: ClassVar[bool] = False  # whether it reads ‖w‖
 
     @property
     def key(self) -> str:
         """Where in a parameter group its memory lies."""
         return f"{type(self).__name__.lower()}_memory"
 
-    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
-        """Return the memory after a step."""
+    def start(self, group: Group) -> Tensor:
+        """Return the memory of a group before the first step."""
+        device = group["params"][0].device
+        return torch.zeros(self.remembers, dtype=torch.float64, device=device)
+
+    def advance(self, memory: Tensor, seen: Seen, number: int) -> Tensor:
+        """Return the memory of group ``number`` after a step."""
         return memory
 
     def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
         """Return λ_t for λ (or what rules before this one made of it)."""
         return value
+
+    def change(
+        self, thetas: list[Tensor], params: list[Tensor], group: Group
+    ) -> list[Tensor]:
+        """Return the θ to use for one layer.
+
+        Args:
+            thetas: θ of the layer's tensors, which may be overwritten.
+            params: the layer's weights.
+            group: the parameter group that they are in.
+        """
+        return thetas
 
 
 @dataclass(frozen=True)
@@ -152,7 +171,7 @@ class Stable(Rule):
         if not 0 <= self.beta2 < 1:
             raise ValueError(f"beta2 must be in [0, 1), but it is {self.beta2}")
 
-    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
+    def advance(self, memory: Tensor, seen: Seen, number: int) -> Tensor:
         """Return V and the number of steps."""
         mean, steps = memory.unbind()
         square = seen.grad_norm.to(memory).square() / seen.size
@@ -176,12 +195,13 @@ class GradientNorm(Rule):
     average: float = 0.1
     coupled: ClassVar[bool] = True
     remembers: ClassVar[int] = 1
+    reads_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be in [0, 1), but it is {self.average}")
 
-    def advance(self, memory: Tensor, seen: Seen) -> Tensor:
+    def advance(self, memory: Tensor, seen: Seen, number: int) -> Tensor:
         """Return the averaged ratio; weights that are all zero have the ratio 0."""
         grad, weight = seen.grad_norm.to(memory), seen.weight_norm.to(memory)
         ratio = torch.where(weight > 0, grad / weight, torch.zeros_like(grad))
@@ -201,6 +221,29 @@ class DecaySettings:
     unit_mean: bool
     layer_of: LayerOf | None
     rules: tuple[Rule, ...]
+
+    @property
+    def change(self) -> "Changes | None":
+        """What changes θ layer by layer, if anything does."""
+        found = [rule for rule in self.rules if type(rule).change is not Rule.change]
+        return Changes(tuple(found)) if found else None
+
+
+class Changes(NamedTuple):
+    """Rules that change θ, one after the other."""
+
+    rules: tuple[Rule, ...]
+
+    def __call__(
+        self, thetas: list[Tensor], params: list[Tensor], group: Group
+    ) -> list[Tensor]:
+        """Return the θ to use for one layer."""
+        for rule in self.rules:
+            thetas = rule.change(thetas, params, group)
+        return thetas
+
+    def __str__(self) -> str:
+        return " and ".join(type(rule).__name__ for rule in self.rules)
 
 
 def choose(
@@ -252,16 +295,14 @@ def check_step_size(optimizer: torch.optim.Optimizer, settings: DecaySettings) -
             )
 
 
-def start(rules: Sequence[Rule], groups: list[dict[str, Any]]) -> None:
+def start(rules: Sequence[Rule], groups: list[Group]) -> None:
     """Put the memory of each rule into every parameter group."""
     for rule in rules:
         for group in groups if rule.remembers else ():
-            device = group["params"][0].device
-            zeros = torch.zeros(rule.remembers, dtype=torch.float64, device=device)
-            group.setdefault(rule.key, zeros)
+            group.setdefault(rule.key, rule.start(group))
 
 
-def forget(rules: Sequence[Rule], groups: list[dict[str, Any]]) -> None:
+def forget(rules: Sequence[Rule], groups: list[Group]) -> None:
     """Take the memory of each rule out of the parameter groups."""
     for rule in rules:
         for group in groups:
@@ -288,17 +329,20 @@ def advance(
     params = [param for tensors in collected for param in tensors.params]
     grads = [grad for tensors in collected for grad in tensors.grads]
     size = sum(param.numel() for param in params)
-    seen = Seen(_norm(grads) / scale, _norm(params), size)
+    grad_norm = weight_norm = _norm(grads) / scale
+    if any(rule.reads_weights for rule in rules):
+        weight_norm = _norm(params)
+    seen = Seen(grad_norm, weight_norm, size, collected)
     # A checkpoint's trial step, with lr = 0 and no gradient, leaves no trace.
     stays = seen.grad_norm == 0
     for tensors in collected:
         stays = stays & (host_scalar(tensors.group["lr"]) == 0)
     stays = stays | (skipped != 0)
     for rule in rules:
-        for tensors in collected:
+        for number, tensors in enumerate(collected):
             memory = tensors.group[rule.key].to(seen.grad_norm.device)
             tensors.group[rule.key] = torch.where(
-                stays, memory, rule.advance(memory, seen)
+                stays, memory, rule.advance(memory, seen, number)
             )
 
 
@@ -319,32 +363,7 @@ def _norm(tensors: list[Tensor]) -> Tensor:
     return torch.stack(totals).norm()  # type: ignore[no-any-return]
 
 
-class Shrunk(NamedTuple):
-    """Weights that were shrunk, what they were before, and by which factors."""
-
-    params: list[Tensor]
-    before: list[Tensor]
-    factors: Any
-
-
-def give_back(shrunk: list[Shrunk]) -> None:
-    """Undo the decay of weights that the step has moved away from zero.
-
-    Signs are compared, since a product of small numbers would underflow.
-    """
-    for params, before, factors in shrunk:
-        start = [weight.clone() for weight in before]
-        torch._foreach_mul_(start, factors)  # in place: rounded as the weights were
-        moves = torch._foreach_sub(params, start)
-        torch._foreach_sign_(moves)
-        torch._foreach_mul_(moves, torch._foreach_sign(before))
-        torch._foreach_clamp_min_(moves, 0.0)  # 1 where no decay was due
-        torch._foreach_sub_(before, start)
-        torch._foreach_mul_(before, moves)
-        torch._foreach_add_(params, before)
-
-
-def coefficient(rules: Sequence[Rule], group: dict[str, Any]) -> Scalar:
+def coefficient(rules: Sequence[Rule], group: Group) -> Scalar:
     """Return λ_t of a parameter group, from its settings and what rules remember."""
     value, lr = host_scalar(group["weight_decay"]), host_scalar(group["lr"])
     for rule in rules:

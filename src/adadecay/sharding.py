@@ -58,24 +58,21 @@ def all_rates(
             yield tensors, here, indices, thetas
 
 
-def local_groups(
-    groups: list[GroupTensors], *, changed_by: str | None = None
-) -> list[GroupTensors]:
+def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
     """Return what lies on this rank of groups, with the moments of whole layers.
 
     All ranks of a mesh must come here together, with the same layers. The moments have
     the mean θ as a fourth column; groups without DTensors come back as they are.
-    ``changed_by`` names what changes θ and needs all of a layer's θ for it.
     """
     layers: dict[DeviceMesh | None, list[_Layer]] = {}
     sharded = [any(map(is_sharded, group.grads)) for group in groups]
     for number, group in enumerate(groups):
         if sharded[number] and group.group.get("differentiable"):
             raise ValueError("differentiable=True does not support DTensors")
-        if sharded[number] and group.change and changed_by:
+        if sharded[number] and group.change:
             raise RuntimeError(
-                f"{changed_by} changes θ layer by layer, which DTensors do not allow: "
-                "a layer's θ lies on several devices"
+                f"{group.change} changes θ layer by layer, which DTensors do not "
+                "allow: a layer's θ lies on several devices"
             )
         members = group.members if sharded[number] and group.decays else []
         for layer, indices in enumerate(members):

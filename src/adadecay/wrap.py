@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import decay, gpu, rules, sharding
+from adadecay import cautious, decay, gpu, rules, sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
@@ -62,10 +62,10 @@ def adaptive_decay(
     _refuse_unsuitable(optimizer)
     settings = rules.choose(rule, alpha, unit_mean, decoupled, layer_of)
     rules.check_step_size(optimizer, settings)
-    layers = Layers(layer_of)
-    layers.of(optimizer.param_groups)
+    own = _own_parts(settings)
+    own["_layers"].of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
-    vars(optimizer).update(zip(_OWN, (settings, layers, gpu.Engine()), strict=True))
+    vars(optimizer).update(own)
     rules.start(settings.rules, optimizer.param_groups)
     return optimizer
 
@@ -122,7 +122,11 @@ def _become(optimizer: Any, kind: type[Optimizer]) -> None:
     optimizer.__class__ = kind
 
 
-_OWN = ("_decay_settings", "_layers", "_gpu")
+def _own_parts(settings: DecaySettings) -> dict[str, Any]:
+    """Return what a wrapped optimizer has beside its own, before the first step."""
+    layers = Layers(settings.layer_of)
+    own = {"_decay_settings": settings, "_layers": layers, "_gpu": gpu.Engine()}
+    return {**own, "_copies": []}
 
 
 class _Adaptive:
@@ -132,18 +136,18 @@ class _Adaptive:
     _decay_settings: DecaySettings
     _layers: Layers
     _gpu: gpu.Engine
+    _copies: list[Tensor]
 
     def remove(self) -> None:
         """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
         _become(self, self._plain)
         rules.forget(self._decay_settings.rules, cast(Any, self).param_groups)
-        del self._decay_settings, self._layers, self._gpu
+        for name in _own_parts(self._decay_settings):
+            delattr(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        settings = self._decay_settings
-        own = settings, Layers(settings.layer_of), gpu.Engine()
         state: dict[str, Any] = self._plain.__getstate__(self)
-        return {**state, **dict(zip(_OWN, own, strict=True))}
+        return {**state, **_own_parts(self._decay_settings)}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Let deepcopy and pickle find the class by way of the one that it extends."""
@@ -205,7 +209,7 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     groups: list[Group] = optimizer.param_groups
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
-    shrunk: list[rules.Shrunk] = []
+    shrunk: list[cautious.Shrunk] = []
     try:
         with torch.no_grad():
             if optimizer._decay_settings.decoupled:
@@ -217,7 +221,7 @@ def _decayed(optimizer: Any) -> Iterator[None]:
             group["weight_decay"] = 0.0
         yield
         with torch.no_grad():
-            rules.give_back(shrunk)
+            cautious.give_back(shrunk)
     finally:
         for group, value in zip(groups, kept, strict=True):
             group["weight_decay"] = value
@@ -244,32 +248,53 @@ def _spare_gradients(
 
 def collected(optimizer: Any) -> list[GroupTensors]:
     """List the tensors of a wrapped optimizer's groups that have gradients."""
-    settings = vars(optimizer._decay_settings)
-    groups, layers = optimizer.param_groups, optimizer._layers
-    return decay.collect(groups, layers, {}, settings, engine=optimizer._gpu)
+    settings, engine = optimizer._decay_settings, optimizer._gpu
+    options: Any = (optimizer._layers, {}, vars(settings), settings.change, engine)
+    return decay.collect(optimizer.param_groups, *options)
 
 
-def _decays(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
+@contextmanager
+def foreseen(optimizer: Any) -> Iterator[list[GroupTensors]]:
+    """Let the rules see the coming step, and put their memories back afterwards."""
+    own, groups = optimizer._decay_settings.rules, collected(optimizer)
+    kept = [(each.group, rule.key) for each in groups for rule in own if rule.remembers]
+    memories = [group[key] for group, key in kept]
+    rules.advance(own, groups)
+    try:
+        yield groups
+    finally:
+        for (group, key), memory in zip(kept, memories, strict=True):
+            group[key] = memory
+
+
+def decays(optimizer: Any, groups: list[GroupTensors]) -> Iterator[Any]:
     """Yield what decays: a group's tensors, indices, the weights here, λ_t, and θ.
 
     θ is None where it is 1 everywhere.
     """
-    own, groups = optimizer._decay_settings.rules, collected(optimizer)
-    scale = getattr(optimizer, "grad_scale", None)
-    rules.advance(own, groups, 1.0 if scale is None else host_scalar(scale), skipped)
+    settings = optimizer._decay_settings
+    own = settings.rules
     found: Any = (
         (tensors, range(len(tensors.params)), None)
         for tensors in groups
         if tensors.decays and tensors.params
     )
-    if any(isinstance(rule, AdaDecayRule) for rule in own):
+    if settings.change or any(isinstance(rule, AdaDecayRule) for rule in own):
         found = ((each[0], *each[2:]) for each in sharding.all_rates(groups))
     for tensors, indices, thetas in found:
         params = [sharding.to_local(tensors.params[i]) for i in indices]
         yield tensors, indices, params, rules.coefficient(own, tensors.group), thetas
 
 
-def _shrink_weights(optimizer: Any) -> list[rules.Shrunk]:
+def _decaying(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
+    """Let the rules see this step, and yield what decays."""
+    groups, scale = collected(optimizer), getattr(optimizer, "grad_scale", None)
+    scale = 1.0 if scale is None else host_scalar(scale)
+    rules.advance(optimizer._decay_settings.rules, groups, scale, skipped)
+    yield from decays(optimizer, groups)
+
+
+def _shrink_weights(optimizer: Any) -> list[cautious.Shrunk]:
     """Multiply the weights by 1 − ηλθ; return what Cautious may have to give back."""
     # A fused rule skips steps with infinities by itself, where no hook can see it.
     found = getattr(optimizer, "found_inf", None)
@@ -277,19 +302,21 @@ def _shrink_weights(optimizer: Any) -> list[rules.Shrunk]:
     if not isinstance(skipped, Tensor) and skipped != 0:
         return []
     own = optimizer._decay_settings.rules
-    cautious, shrunk = any(isinstance(rule, Cautious) for rule in own), []
-    for tensors, _, params, coefficient, thetas in _decays(optimizer, skipped):
+    gives_back = any(isinstance(rule, Cautious) for rule in own)
+    shrunk: list[cautious.Shrunk] = []
+    count = 0
+    for tensors, _, params, coefficient, thetas in _decaying(optimizer, skipped):
         step_size = host_scalar(tensors.group["lr"]) * coefficient
         if isinstance(skipped, Tensor):
             step_size = torch.where(skipped == 0, step_size, 0.0)
-        before = [param.clone() for param in params] if cautious else []
-        if thetas is None:
+        if gives_back:
+            copies = cautious.copies_like(params, optimizer._copies, count)
+            count += len(params)
+            shrunk += cautious.shrink(params, thetas, step_size, copies)
+        elif thetas is None:
             torch._foreach_mul_(params, 1 - step_size)
         else:
-            decay.shrink_(params, thetas, step_size)  # θ is the factor now
-        if cautious:
-            factors = 1 - step_size if thetas is None else thetas
-            shrunk.append(rules.Shrunk(params, before, factors))
+            decay.shrink_(params, thetas, step_size)
     return shrunk
 
 
@@ -297,7 +324,7 @@ def _change_gradients(optimizer: Any, replaced: list[tuple[Tensor, Tensor]]) -> 
     """Put g + λθw in place of each gradient, and note what stood there."""
     scale, found = (getattr(optimizer, k, None) for k in ("grad_scale", "found_inf"))
     skipped = 0.0 if found is None else host_scalar(found)
-    for tensors, indices, params, coefficient, thetas in _decays(optimizer, skipped):
+    for tensors, indices, params, coefficient, thetas in _decaying(optimizer, skipped):
         if scale is not None:  # a fused rule will divide the gradient by it
             coefficient = coefficient * host_scalar(scale)
         if tensors.group.get("maximize"):  # the rule will turn the sign of all of it

@@ -223,7 +223,6 @@ def test_the_generator_is_the_object_passed_in(label):
     optimizer = optimizers.make(
         label, network.named_parameters(), lr=0.1, generator=generator
     )
-    assert optimizer.generator is generator
     torch.manual_seed(1)
     before = torch.get_rng_state(), generator.get_state()
     train(case, network, optimizer, range(1))
@@ -249,4 +248,4 @@ def test_matched_refuses_an_unknown_reading():
     from adadecay.lab.optimizers.controls import Matched
 
     with pytest.raises(ValueError, match="'mean' or 'power', not 'median'"):
-        Matched(small_network().parameters(), weight_decay=0.1, by="median")
+        Matched(by="median")

@@ -16,6 +16,14 @@ import numpy as np
 import torch
 
 from adadecay import AdaDecay, adaptive_decay, by_module
+from adadecay.rules import (
+    AdaDecayRule,
+    Cautious,
+    Corrected,
+    GradientNorm,
+    Independent,
+    Stable,
+)
 
 SHAPES = {"a.weight": (31, 17), "a.bias": (17,), "b.weight": (5, 7, 3), "b.bias": ()}
 LARGE = {"a.weight": (540, 500), "a.bias": (500,), "b.weight": (333,), "b.bias": (1,)}
@@ -147,21 +155,46 @@ def wrapped_programs():
 
 
 def control_programs():
-    from adadecay.lab.optimizers.controls import Matched, Randomized, Shuffled
+    from adadecay.lab import optimizers
 
     generator = torch.Generator().manual_seed(5)
     for engine, flags in ENGINES.items():
         for option in ("momentum", "decoupled", "pooled"):
             for name, kind, more in (
-                ("matched mean", Matched, {"by": "mean"}),
-                ("matched power", Matched, {"by": "power"}),
-                ("shuffled", Shuffled, {"generator": generator}),
-                ("randomized", Randomized, {"generator": generator}),
+                ("matched mean", "matched", {"by": "mean"}),
+                ("matched power", "matched", {"by": "power"}),
+                ("shuffled", "shuffled", {}),
+                ("randomized", "randomized", {}),
             ):
                 named = parameters(SHAPES, torch.float32)
-                chosen = {**settings(OPTIONS[option]), **more, **flags}
-                optimizer = kind(named, **chosen)
+                chosen = {"momentum": 0.0, **settings(OPTIONS[option]), **more}
+                if chosen.pop("layer_of", None) and kind != "randomized":
+                    chosen["pooling"] = "module"
+                optimizer = optimizers.make(kind, named, generator=generator, **chosen)
+                for group in optimizer.param_groups:
+                    group.update(flags)
                 yield f"{engine} | {name} | {option}", train(named, optimizer)
+
+
+def rule_programs():
+    chosen = {
+        "cautious": Cautious(),
+        "cautious adadecay": [AdaDecayRule(), Cautious()],
+        "corrected stable": [Corrected(0.02), Stable(0.9)],
+        "independent": Independent(0.5),
+        "gradient norm": GradientNorm(),
+    }
+    for name, rule in chosen.items():
+        for kind, shapes in (
+            ("float32", SHAPES),
+            ("float64", SHAPES),
+            ("bfloat16", SHAPES),
+            ("float32", LARGE),
+        ):
+            named = parameters(shapes, DTYPES[kind])
+            inner = torch.optim.AdamW(named, lr=0.01, weight_decay=0.1)
+            size = "large" if shapes is LARGE else kind
+            yield f"{name} | {size}", train(named, adaptive_decay(inner, rule=rule))
 
 
 def rank_programs():
@@ -224,6 +257,7 @@ ALONE = {
     "plain": plain_programs,
     "wrapped": wrapped_programs,
     "controls": control_programs,
+    "rules": rule_programs,
 }
 
 

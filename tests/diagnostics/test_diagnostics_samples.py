@@ -150,6 +150,7 @@ def test_tensorboard_gets_each_number_under_its_name():
     TensorBoard(log, prefix="p")(3, [layer])
     wanted = {"p/mean/group0.0": layer.mean}
     wanted["p/effective_decay/group0.0"] = layer.effective_decay
+    wanted["p/weight_decay/group0.0"] = layer.weight_decay
     names = [f"p/quantile_{level:.2f}/group0.0" for level in QUANTILES]
     wanted |= dict(zip(names, layer.quantiles, strict=True))
     assert log == {(name, 3): value for name, value in wanted.items()}

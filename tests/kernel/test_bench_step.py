@@ -103,3 +103,19 @@ def test_the_sweep_goes_from_ten_thousand_to_a_hundred_million(monkeypatch):
 def _two_sizes(*, effort, say):
     say("size 1")
     return [SizeCost(10, 2.0, 1.0, 7), SizeCost(20, 1.0, 2.0, 7)]
+
+
+def test_the_command_reports_every_rule_as_json(monkeypatch):
+    from adadecay.benchmark import rules
+
+    monkeypatch.setitem(SHAPES, "resnet-18", lambda: [(64, 32), (64,)])
+    done = CliRunner().invoke(app, ["bench", "rules", "--effort", "0.1", "--json"])
+    assert done.exit_code == 0, done.output
+    assert "measuring resnet-18" in done.stderr
+    rows = json.loads(done.stdout)["rules"]
+    names = [type(rule).__name__ for rule, _ in rules.RULES]
+    assert [row["contender"] for row in rows] == ["AdamW", *names]
+    assert {row["parameters"] for row in rows} == {64 * 33}
+    assert {row["threads"] for row in rows} == {1}
+    for row in rows:
+        assert row["ratio"] == row["milliseconds"] / rows[0]["milliseconds"]

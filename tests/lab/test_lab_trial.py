@@ -156,15 +156,15 @@ def test_theta_of_the_controls_is_theirs(tmp_path, name, arguments, monkeypatch)
     (trial,) = study.plan.trials
     training = prepare(trial.definition, CPU)
     used = []
-    cls = type(training.optimizer)
-    real = cls._change_rates
+    cls = type(training.optimizer._decay_settings.rules[-1])
+    real = cls.change
 
-    def spy(self, thetas, params):
-        adjusted = real(self, thetas, params)
+    def spy(self, thetas, params, group):
+        adjusted = real(self, thetas, params, group)
         used.append([float(theta.double().mean()) for theta in adjusted])
         return adjusted
 
-    monkeypatch.setattr(cls, "_change_rates", spy)
+    monkeypatch.setattr(cls, "change", spy)
     (row,) = training.epochs(0)
     flat = [mean for layer in used for mean in layer]
     count = len(training.layers)

@@ -13,45 +13,10 @@ FLAGS = {
 }
 
 
-class Recorder(AdaDecay):
-    """Keeps the θ of the last step, through the seam that the controls use."""
-
-    def _change_rates(self, thetas, params):
-        self.thetas.update(zip(params, [t.clone() for t in thetas], strict=True))
-        return thetas
-
-
 def thetas(path, grads, *, alpha=4.0, unit_mean=False, pooled=False):
-    """Give θ of each gradient (float32 or float64 tensors), as the path computes it."""
-    if path == "fused":
-        return _thetas_by_weight(grads, alpha, unit_mean, pooled)
-    named = _named(grads, [torch.ones_like(g) for g in grads])
-    optimizer = Recorder(
-        named,
-        lr=0.1,
-        weight_decay=0.1,
-        alpha=alpha,
-        unit_mean=unit_mean,
-        layer_of=(lambda name: "one") if pooled else None,
-        **FLAGS[path],
-    )
-    optimizer.thetas = {}
-    optimizer.step()
-    return [optimizer.thetas[p] for _, p in named]
+    """Give θ of each gradient (float32 or float64 tensors), as the path computes it.
 
-
-def _named(grads, weights):
-    named = []
-    for number, (grad, weight) in enumerate(zip(grads, weights, strict=True)):
-        parameter = torch.nn.Parameter(weight.clone())
-        parameter.grad = grad.clone()
-        named.append((f"layer{number}.weight", parameter))
-    return named
-
-
-def _thetas_by_weight(grads, alpha, unit_mean, pooled):
-    """Read θ off the weights: with η λ = 1/4 and η g below rounding, w' = w (1 − θ/4).
-
+    It is read off the weights: with η λ = 1/4 and η g below rounding, w' = w (1 − θ/4).
     Powers of two throughout, so that θ = 1 is read as exactly 1.
     """
     weights = []
@@ -70,10 +35,19 @@ def _thetas_by_weight(grads, alpha, unit_mean, pooled):
         unit_mean=unit_mean,
         decoupled=True,
         layer_of=(lambda name: "one") if pooled else None,
-        fused=True,
+        **FLAGS[path],
     )
     optimizer.step()
     return [4 * (1 - p.detach() / w) for (_, p), w in zip(named, weights, strict=True)]
+
+
+def _named(grads, weights):
+    named = []
+    for number, (grad, weight) in enumerate(zip(grads, weights, strict=True)):
+        parameter = torch.nn.Parameter(weight.clone())
+        parameter.grad = grad.clone()
+        named.append((f"layer{number}.weight", parameter))
+    return named
 
 
 def tensors(arrays, dtype):

@@ -69,10 +69,9 @@ def test_a_pool_of_constant_magnitude_has_theta_one(path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("path", ["loop", "foreach"])
-def test_half_precision_gradients_lose_nothing_more(path, dtype):
+def test_half_precision_gradients_lose_nothing_more(dtype):
     grad = torch.tensor(LAYERS["gaussian"], dtype=dtype)
-    (theta,) = thetas(path, [grad])
+    theta = decay_rates(grad, 4.0)
     assert theta.dtype == torch.float32
     assert np.abs(theta.double().numpy() - oracle(grad)).max() <= 1e-6
 

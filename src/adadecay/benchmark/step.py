@@ -20,8 +20,10 @@ from adadecay import AdaDecay, gpu, native
 from adadecay.benchmark.shapes import SHAPES
 
 __all__ = [
+    "Contender",
     "StepCost",
     "measure_bandwidth",
+    "measure_contenders",
     "measure_steps",
     "measure_training",
     "take_turns",
@@ -44,8 +46,9 @@ class Contender:
     Args:
         name: as the table shows it.
         make: from parameters to the step.
-        bytes: what a parameter's step must at least move: gradient, weight and buffer
-            are read, weight and buffer written; AdaDecay reads the gradient again.
+        bytes: what a step moves for each parameter. Of SGD and AdaDecay it is what
+            must at least be moved: gradient, weight and buffer are read, weight and
+            buffer written; AdaDecay reads the gradient again.
         warmups: steps before the clock starts.
     """
 
@@ -67,8 +70,8 @@ class StepCost:
         contender: the optimizer and its path.
         rounds: how many turns the median is of.
         milliseconds: the median.
-        ratio: in units of torch's fused SGD in the same run.
-        bytes_per_parameter: what a step must at least move.
+        ratio: in units of the contender that others are compared with, in the same run.
+        bytes_per_parameter: what a step moves.
         bandwidth_share: of the memory bandwidth measured with as many threads.
     """
 
@@ -159,18 +162,34 @@ def measure_steps(
                 say(f"{shape}, {count} thread{'s' if count > 1 else ''}")
                 rounds = max(3, round(ROUNDS[shape] * effort))
                 entrants = contenders(compiled=compiled, device=device)
-                yield _measure(shape, rounds, entrants, bandwidth, device)
+                yield measure_contenders(
+                    shape, rounds, entrants, bandwidth, device=device
+                )
     finally:
         torch.set_num_threads(before)
 
 
-def _measure(
+def measure_contenders(
     shape: str,
     rounds: int,
     entrants: list[Contender],
     bandwidth: float,
-    device: str,
+    *,
+    base: str = BASE,
+    device: str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[StepCost]:
+    """Measure contenders in turns on the same tensors.
+
+    Args:
+        shape: a name from :data:`adadecay.benchmark.shapes.SHAPES`.
+        rounds: how many turns each takes.
+        entrants: who takes part.
+        bandwidth: of the memory, in bytes per second.
+        base: name of the contender that ratios are to.
+        device: where the tensors are.
+        clock: what tells the time, in seconds.
+    """
     params = _parameters(shape, device)
     settle = _settler(device)
     steps = {entrant.name: entrant.make(params) for entrant in entrants}
@@ -181,12 +200,14 @@ def _measure(
             steps[entrant.name]()
             settle()
             first[entrant.name] = time.perf_counter() - begun
-    slow = {name for name in steps if first[name] > SLOW * first[BASE]}
+    slow = {name for name in steps if first[name] > SLOW * first[base]}
     burst = BURST.get(shape, 1)
-    times = take_turns(steps, rounds, burst=burst, seldom=slow, settle=settle)
+    times = take_turns(
+        steps, rounds, burst=burst, seldom=slow, settle=settle, clock=clock
+    )
     del steps
     count = sum(param.numel() for param in params)
-    base = median(times[BASE])
+    unit = median(times[base])
     costs = []
     for entrant in entrants:
         seconds = median(times[entrant.name])
@@ -199,7 +220,7 @@ def _measure(
                 contender=entrant.name,
                 rounds=len(times[entrant.name]),
                 milliseconds=1e3 * seconds,
-                ratio=seconds / base,
+                ratio=seconds / unit,
                 bytes_per_parameter=entrant.bytes,
                 bandwidth_share=entrant.bytes * count / seconds / bandwidth,
             )
@@ -231,6 +252,7 @@ def take_turns(
     burst: int = 1,
     seldom: Set[str] = frozenset(),
     settle: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Time each in turn, in an order that is shuffled for every round.
 
@@ -248,11 +270,11 @@ def take_turns(
                 if name in seldom and number % 5 and rounds - number > 2:
                     continue
                 step = steps[name]
-                begun = time.perf_counter()
+                begun = clock()
                 for _ in range(burst):
                     step()
                 settle()
-                times[name].append((time.perf_counter() - begun) / burst)
+                times[name].append((clock() - begun) / burst)
     finally:
         if collecting:
             gc.enable()

@@ -139,6 +139,17 @@ def bench_step(
     )
 
 
+@app.command("rules")
+def bench_rules(
+    effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Measure a step of AdamW with each rule of decay, ResNet-18, 1 thread."""
+    from adadecay.commands.step_tables import print_rules
+
+    print_rules(effort=effort, as_json=as_json)
+
+
 @app.command("cluster")
 def bench_cluster(
     part: Annotated[

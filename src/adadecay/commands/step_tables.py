@@ -11,17 +11,16 @@ from typing import Any
 import typer
 
 from adadecay.benchmark.step import (
+    BASE,
     StepCost,
     measure_bandwidth,
     measure_steps,
     measure_training,
 )
 
-__all__ = ["print_steps", "print_sweep"]
+__all__ = ["print_rules", "print_steps", "print_sweep"]
 
 COLUMNS = {"ms": 10, "ns/param": 10, "B/param": 9, "bandwidth": 11}
-COLUMNS |= {"÷ SGD fused": 13, "n": 5}
-HEADING = " " * 28 + "".join(f"{name:>{width}}" for name, width in COLUMNS.items())
 
 
 def print_steps(
@@ -94,6 +93,21 @@ def print_sweep(*, threads: list[int] | None, effort: float, as_json: bool) -> N
         typer.echo(json.dumps({"sweep": rows}, indent=2))
 
 
+def print_rules(*, effort: float, as_json: bool) -> None:
+    """Measure a step of AdamW with each rule, and print a table, or JSON."""
+    import torch
+
+    from adadecay.benchmark.rules import BASE, measure_rules
+
+    costs = measure_rules(effort=effort, say=_progress)
+    if as_json:
+        rows = [asdict(cost) for cost in costs]
+        typer.echo(json.dumps({"torch": torch.__version__, "rules": rows}, indent=2))
+    else:
+        typer.echo(f"torch {torch.__version__}; AdamW(foreach=True)")
+        typer.echo(_table(costs, base=BASE))
+
+
 def _progress(message: str) -> None:
     """Show what is being measured, where standard output is data."""
     typer.echo(f"measuring {message} …", err=True)
@@ -103,12 +117,13 @@ def _silent(message: str) -> None:
     """Say nothing: the JSON document at the end says it all."""
 
 
-def _table(costs: list[StepCost]) -> str:
-    first = costs[0]
+def _table(costs: list[StepCost], *, base: str = BASE) -> str:
+    first, columns = costs[0], COLUMNS | {f"÷ {base}": 13, "n": 5}
+    heading = "".join(f"{name:>{width}}" for name, width in columns.items())
     lines = [
         f"\n{first.shape}: {first.parameters:,} parameters in {first.tensors} tensors, "
         f"{first.threads} thread{'s' if first.threads > 1 else ''}, medians of n",
-        HEADING,
+        " " * 28 + heading,
     ]
     for cost in costs:
         lines.append(

@@ -1,8 +1,9 @@
 """What θ is at this moment, layer by layer, for the record of an epoch.
 
-In: an AdaDecay (or one of the controls) whose parameters have gradients. Out: for each
-tensor the mean of θ and Σθw²/Σw², which is what shrinks the norm. Nothing is changed: a
-control that draws its θ at random draws the same again when it takes its step.
+In: an AdaDecay, or an optimizer with a rule, whose parameters have gradients. Out: for
+each tensor the mean of θ and Σθw²/Σw², which is what shrinks the norm; where a rule
+changes λ, θ stands for θλ_t/λ. Nothing is changed: a control that draws its θ at random
+draws the same again when it takes its step.
 """
 
 from typing import Any
@@ -11,15 +12,23 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from adadecay import cautious, rules, wrap
 from adadecay.optimizer import AdaDecay
+from adadecay.rules import Cautious
 from adadecay.theta import RATE_DTYPES, WIDEST, rates
 
 __all__ = ["layer_names", "sample_rates"]
 
+Means = tuple[float, float]
+
+
+def _has_rates(optimizer: Optimizer) -> bool:
+    return isinstance(optimizer, AdaDecay) or hasattr(optimizer, "_decay_settings")
+
 
 def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
     """Name the tensors that have a θ; none where the optimizer has no θ."""
-    if not isinstance(optimizer, AdaDecay):
+    if not _has_rates(optimizer):
         return ()
     names: list[str] = []
     for group in optimizer.param_groups:
@@ -30,7 +39,7 @@ def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
 
 @torch.no_grad()
 def sample_rates(
-    optimizer: Optimizer, generator: torch.Generator
+    optimizer: Any, generator: torch.Generator
 ) -> dict[str, list[float | None]] | None:
     """Return mean and power-weighted mean of θ for the gradients that are there.
 
@@ -41,50 +50,65 @@ def sample_rates(
     Returns:
         Lists in the order of :func:`layer_names`, None for tensors without gradient.
     """
-    if not isinstance(optimizer, AdaDecay):
+    if not _has_rates(optimizer):
         return None
     state = generator.get_state()
-    means: list[float | None] = []
-    powers: list[float | None] = []
-    for group, members in zip(
-        optimizer.param_groups,
-        optimizer._layers.of(optimizer.param_groups),
-        strict=True,
-    ):
-        for rate in _group_rates(optimizer, group, members):
-            means.append(rate and rate[0])
-            powers.append(rate and rate[1])
+    if isinstance(optimizer, AdaDecay):
+        found = _all_rates(optimizer, None, {})
+    else:
+        own = optimizer._decay_settings.rules
+        tried = any(isinstance(rule, Cautious) for rule in own)
+        due = cautious.due(optimizer) if tried else {}
+        with wrap.foreseen(optimizer):
+            found = _all_rates(optimizer, optimizer._decay_settings, due)
     generator.set_state(state)
-    return {"mean": means, "power": powers}
+    return {
+        "mean": [means and means[0] for means in found],
+        "power": [means and means[1] for means in found],
+    }
 
 
-def _group_rates(
-    optimizer: AdaDecay, group: dict[str, Any], layers: list[list[int]]
-) -> list[tuple[float, float] | None]:
-    """Return the two means of each tensor of a group, layer by layer."""
-    found: list[tuple[float, float] | None] = [None] * len(group["params"])
-    for layer in layers:
-        positions = [i for i in layer if group["params"][i].grad is not None]
-        if not positions:
-            continue
-        params = [group["params"][i] for i in positions]
-        grads = [param.grad for param in params]
-        sizes = [
-            grad.abs().to(WIDEST.get(grad.device.type, torch.float64)) for grad in grads
-        ]
-        members = [range(len(grads))]
-        f64 = rates(sizes, members, group["alpha"], unit_mean=group["unit_mean"])
-        thetas = [
-            theta.to(RATE_DTYPES.get(grad.dtype, torch.float32))
-            for theta, grad in zip(f64, grads, strict=True)
-        ]
-        thetas = optimizer._change_rates(thetas, params)
-        for i, theta, param in zip(positions, thetas, params, strict=True):
-            found[i] = _means(theta, param)
+def _all_rates(
+    optimizer: Any, settings: Any, due: dict[Tensor, Tensor]
+) -> list[Means | None]:
+    """Return the two means of each tensor, in units of the group's λ."""
+    groups, found = optimizer.param_groups, []
+    for group, layers in zip(groups, optimizer._layers.of(groups), strict=True):
+        size = 1.0
+        if settings is not None:
+            value = float(group["weight_decay"])
+            size = (
+                float(rules.coefficient(settings.rules, group)) / value
+                if value
+                else 1.0
+            )
+        means: list[Means | None] = [None] * len(group["params"])
+        for layer in layers:
+            positions = [i for i in layer if group["params"][i].grad is not None]
+            params = [group["params"][i] for i in positions]
+            thetas = _layer_rates(params, group, settings) if params else []
+            for i, theta, param in zip(positions, thetas, params, strict=True):
+                means[i] = _means(theta * due.get(param, 1) * size, param)
+        found += means
     return found
 
 
-def _means(theta: Tensor, weights: Tensor) -> tuple[float, float] | None:
+def _layer_rates(params: list[Any], group: Any, settings: Any) -> list[Tensor]:
+    """Return θ of a layer, computed in double and rounded as a step rounds it."""
+    options = group if settings is None else vars(settings)
+    grads = [param.grad for param in params]
+    wide = WIDEST.get(grads[0].device.type, torch.float64)
+    sizes, members = [grad.abs().to(wide) for grad in grads], [range(len(grads))]
+    f64 = rates(sizes, members, options["alpha"], unit_mean=options["unit_mean"])
+    thetas = [
+        theta.to(RATE_DTYPES.get(grad.dtype, torch.float32))
+        for theta, grad in zip(f64, grads, strict=True)
+    ]
+    change = None if settings is None else settings.change
+    return thetas if change is None else list(change(thetas, params, group))
+
+
+def _means(theta: Tensor, weights: Tensor) -> Means | None:
     wide = WIDEST.get(theta.device.type, torch.float64)
     theta, power = theta.to(wide), weights.abs().to(wide).square()
     mean, total = float(theta.mean()), float(power.sum())

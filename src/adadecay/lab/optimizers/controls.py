@@ -1,56 +1,47 @@
-"""The controls: AdaDecay with its θ changed, so that size and pattern come apart.
+"""The controls: rules that change θ, so that size and pattern of the decay come apart.
 
-In: the θ of one layer and its weights, at the seam ``AdaDecay._change_rates``. Out: the
-θ to use instead. Everything else (momentum, pooling, decoupling, paths) is AdaDecay's.
+In: the θ of one layer and its weights, at the seam ``Rule.change``. Out: the θ to use
+instead. The paper's controls are SGD with AdaDecay's θ, coupled, and one of these; a
+study can put them around any other optimizer as its ``rule``.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import Optimizer
 
-from adadecay.layers import by_module
+from adadecay.layers import Group, by_module
 from adadecay.optimizer import AdaDecay
+from adadecay.rules import AdaDecayRule, Rule
 from adadecay.theta import WIDEST
+from adadecay.wrap import adaptive_decay
 
 __all__ = ["Matched", "Randomized", "Shuffled"]
 
 Named = Iterable[tuple[str, Tensor]]
 
 
-class _Drawing(AdaDecay):
-    """An AdaDecay that holds the generator it was given."""
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor = 1e-3,
-        *,
-        generator: Generator,
-        **options: Any,
-    ) -> None:
-        self.generator = generator
-        super().__init__(params, lr, **options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "generator": self.generator}
-
-
-class Randomized(_Drawing):
+@dataclass(frozen=True)
+class Randomized(Rule):
     """Randomized weight decay: θ = 2 / (1 + exp(−α N(0, 1))), drawn at every step.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: learning rate.
         generator: where the normal numbers come from.
-        **options: as for :class:`adadecay.AdaDecay`.
+        alpha: steepness α of the sigmoid.
     """
 
-    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
-        alpha = self._group_of(params[0])["alpha"]
-        return [2 * torch.sigmoid(alpha * self._normal(theta)) for theta in thetas]
+    generator: Generator
+    alpha: float = 4.0
+    coupled: ClassVar[bool] = True
+
+    def change(
+        self, thetas: list[Tensor], params: list[Tensor], group: Group
+    ) -> list[Tensor]:
+        """Return drawn numbers of the same shapes."""
+        return [2 * torch.sigmoid(self.alpha * self._normal(theta)) for theta in thetas]
 
     def _normal(self, like: Tensor) -> Tensor:
         drawn = torch.randn(
@@ -61,22 +52,22 @@ class Randomized(_Drawing):
         )
         return drawn.to(like.device)
 
-    def _group_of(self, param: Tensor) -> dict[str, Any]:
-        groups = self.param_groups
-        return next(g for g in groups if any(param is own for own in g["params"]))
 
-
-class Shuffled(_Drawing):
+@dataclass(frozen=True)
+class Shuffled(Rule):
     """θ permuted inside its layer: the same distribution, on the wrong weights.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: learning rate.
         generator: where the permutations come from.
-        **options: as for :class:`adadecay.AdaDecay`.
     """
 
-    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    generator: Generator
+    coupled: ClassVar[bool] = True
+
+    def change(
+        self, thetas: list[Tensor], params: list[Tensor], group: Group
+    ) -> list[Tensor]:
+        """Return the layer's θ in another order."""
         flat = torch.cat([theta.flatten() for theta in thetas])
         source = self.generator
         order = torch.randperm(len(flat), generator=source, device=source.device)
@@ -87,31 +78,26 @@ class Shuffled(_Drawing):
         ]
 
 
-class Matched(AdaDecay):
+@dataclass(frozen=True)
+class Matched(Rule):
     """One θ for the whole layer: the size of AdaDecay's decay without its pattern.
 
     Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: learning rate.
         by: ``"mean"`` for the layer's mean θ, ``"power"`` for Σθw²/Σw², which shrinks
             the layer's norm as AdaDecay would.
-        **options: as for :class:`adadecay.AdaDecay`.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor = 1e-3,
-        *,
-        by: str = "mean",
-        **options: Any,
-    ) -> None:
-        if by not in ("mean", "power"):
-            raise ValueError(f"by must be 'mean' or 'power', not {by!r}.")
-        self.by = by
-        super().__init__(params, lr, **options)
+    by: str = "mean"
+    coupled: ClassVar[bool] = True
 
-    def _change_rates(self, thetas: list[Tensor], params: list[Tensor]) -> list[Tensor]:
+    def __post_init__(self) -> None:
+        if self.by not in ("mean", "power"):
+            raise ValueError(f"by must be 'mean' or 'power', not {self.by!r}.")
+
+    def change(
+        self, thetas: list[Tensor], params: list[Tensor], group: Group
+    ) -> list[Tensor]:
+        """Return one number for the whole layer."""
         rate = _total(thetas) / sum(theta.numel() for theta in thetas)
         if self.by == "power":
             powers = [param.abs().square() for param in params]
@@ -120,9 +106,6 @@ class Matched(AdaDecay):
             # A layer of zeros has no norm to shrink, and any θ does.
             rate = power_rate.where(power_rate.isfinite(), rate)
         return [torch.ones_like(theta).mul_(rate) for theta in thetas]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "by": self.by}
 
 
 def _total(tensors: list[Tensor]) -> Tensor:
@@ -141,24 +124,36 @@ def unit_mean(params: Named, *, lr: float, pooling: str, **options: Any) -> Opti
     return AdaDecay(params, lr, layer_of=layer_of, unit_mean=True, **options)
 
 
-def matched(params: Named, *, lr: float, pooling: str, **options: Any) -> Optimizer:
+def matched(params: Named, *, by: str = "mean", **options: Any) -> Optimizer:
     """Make the matched control."""
-    return Matched(params, lr, layer_of=_layer_of(pooling), **options)
+    return _control(params, Matched(by), **options)
+
+
+def shuffled(params: Named, *, generator: Generator, **options: Any) -> Optimizer:
+    """Make the shuffled control."""
+    return _control(params, Shuffled(generator), **options)
 
 
 def randomized(
-    params: Named, *, lr: float, generator: Generator, **options: Any
+    params: Named, *, generator: Generator, alpha: float, **options: Any
 ) -> Optimizer:
     """Make randomized weight decay; it needs no layers, so there is no pooling."""
-    return Randomized(params, lr, generator=generator, **options)
+    return _control(params, Randomized(generator, alpha), alpha=0.0, **options)
 
 
-def shuffled(
-    params: Named, *, lr: float, generator: Generator, pooling: str, **options: Any
+def _control(
+    params: Named,
+    rule: Rule,
+    *,
+    alpha: float,
+    decoupled: bool,
+    pooling: str = "tensor",
+    **options: Any,
 ) -> Optimizer:
-    """Make the shuffled control."""
-    layer_of = _layer_of(pooling)
-    return Shuffled(params, lr, generator=generator, layer_of=layer_of, **options)
+    """Make SGD with AdaDecay's θ, as a rule changes it."""
+    inner: Optimizer = torch.optim.SGD(params, **options)
+    rules, layer_of = [AdaDecayRule(alpha), rule], _layer_of(pooling)
+    return adaptive_decay(inner, decoupled=decoupled, layer_of=layer_of, rule=rules)
 
 
 def _layer_of(pooling: str) -> Any:
