@@ -61,6 +61,7 @@ def test_no_public_room_is_forgotten():
         "kernels",
     }
     inside |= {
+        "cautious",
         "decay",
         "gpu",
         "layers",
