@@ -292,10 +292,8 @@ def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
         everywhere = "torch.compile traces the step"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
-    found = rounding.unsupported(tensors, cut=False) if tensors.rounding else {}
-    if tensors.engine and tensors.rounding:
-        reason = "the GPU's kernels do not round at random"
-        found = dict.fromkeys(range(len(tensors.params)), reason)
+    cut = tensors.engine is not None  # the GPU's kernels take several runs
+    found = rounding.unsupported(tensors, cut=cut) if tensors.rounding else {}
     if tensors.engine:
         return found | gpu.unsupported(tensors)
     lists = tensors.params, tensors.grads, tensors.buffers

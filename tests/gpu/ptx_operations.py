@@ -16,6 +16,7 @@ DTYPES = {
     "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f64": np.float64,
     "bf16": np.uint16, "bf16x2": np.uint32, "f16x2": np.uint32, "f32x2": np.uint64,
 }  # fmt: skip
+NAN = np.uint32(0x7FFFFFFF).view(np.float32)  # the one that float32 results are
 SIZES = {kind: np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()}
 
 
@@ -28,7 +29,8 @@ def fma32(a, b, c):
     even = (total.view(np.uint64) & np.uint64(1)) == 0
     inexact = np.isfinite(error) & (error != 0) & even
     odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-    return np.where(inexact, odd, total).astype(np.float32)
+    rounded = np.where(inexact, odd, total).astype(np.float32)
+    return np.where(np.isnan(rounded), NAN, rounded)
 
 
 def from_bf16(bits):
@@ -105,6 +107,18 @@ def multiply_high(x, y):
     )
 
 
+def divide(x, y):
+    """Divide integers, towards zero."""
+    quotient = np.abs(x) // np.abs(y)
+    return np.where((x < 0) == (y < 0), quotient, 0 - quotient).astype(x.dtype)
+
+
+def to_integer(x):
+    """Cut off what is behind the point."""
+    assert (np.abs(x) < 2.0**31).all()
+    return x.astype(np.int32)
+
+
 def exp2_approximate(rng, x):
     """Return 2^x with the largest error that is allowed, 2⁻²² relative, at random."""
     off = 1 + rng.choice([-1, 1], len(x)) * 2.0**-22 * (x != 0)
@@ -143,6 +157,7 @@ for _name, _work in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)
     _define(_name + (".lo.{}" if _name == "mul" else ".{}"), _work, _INTEGERS, _TWO)
 _define("mul.hi.{}", multiply_high, "u32", _TWO)
 _define("div.rn.{}", np.divide, "f32 f64", _TWO)
+_define("div.{}", divide, "u32 s64", _TWO)
 _define("sqrt.rn.{}", np.sqrt, "f64", _ONE)
 _define("fma.rn.{}", fma32, "f32", _THREE)
 _define("fma.rn.{}", f32x2(fma32), "f32x2", _THREE)
@@ -194,12 +209,13 @@ for _name, _work in COMPARISONS.items():
     _define(f"setp.{_name}.{{}}", _work, f"b32 b64 {_INTEGERS} f32 f64", _TWO, "pred")
 _define("setp.ne.{}", np.not_equal, f"b16 b32 b64 {_INTEGERS}", _TWO, "pred")
 _define("setp.neu.{}", np.not_equal, "f32 f64", _TWO, "pred")  # also of a NaN
+_define("setp.num.{}", lambda x, y: ~(np.isnan(x) | np.isnan(y)), "f32", _TWO, "pred")
 _define("setp.nan.{}", lambda x, y: np.isnan(x) | np.isnan(y), "f32 f64", _TWO, "pred")
 
 for _target, _source in (
     ("s64", "s32"), ("u64", "u32"), ("u32", "u64"), ("u32", "u16"), ("u16", "u32"),
-    ("rn.f64", "s32"), ("rn.f64", "u32"), ("rn.f64", "s64"), ("rn.f32", "f64"),
-    ("f64", "f32"), ("f32", "f16"), ("f64", "f16"),
+    ("rn.f32", "s32"), ("rn.f64", "s32"), ("rn.f64", "u32"), ("rn.f64", "s64"),
+    ("rn.f32", "f64"), ("f64", "f32"), ("f32", "f16"), ("f64", "f16"),
 ):  # fmt: skip
     _kind = _target.removeprefix("rn.")
     _define(
@@ -209,6 +225,7 @@ for _target, _source in (
         _ONE,
         _kind,
     )
+_define("cvt.rzi.s32.{}", to_integer, "f32", _ONE, "s32")
 _define("cvt.f32.{}", from_bf16, "bf16", _ONE, "f32")
 _define("cvt.f64.{}", lambda x: from_bf16(x).astype(np.float64), "bf16", _ONE, "f64")
 _define("cvt.rn.bf16.{}", to_bf16, "f32", _ONE, "b16")

@@ -17,9 +17,12 @@ MAIN_LOOPS = {"sum_chunks", "sum_rates", "update"}
 
 
 @functools.cache
-def compiled(arch, dtype):
+def compiled(arch, dtype, rounds=False):
     """Return every kernel of a step with unit_mean and momentum, by name."""
-    steps = Steps([torch.ones(5000, dtype=dtype)], momentum=0.9, unit_mean=True)
+    options = {"stochastic_rounding": rounds, "rounding_seed": 0}
+    steps = Steps(
+        [torch.ones(5000, dtype=dtype)], momentum=0.9, unit_mean=True, **options
+    )
     with FakeGPU(arch) as gpu:
         assert steps.take([torch.ones(5000, dtype=dtype)])
     return {launch.kernel.name: launch.kernel for launch in gpu.launches}
@@ -46,8 +49,19 @@ def amd_resources(kernel):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
 def test_no_spills_and_few_registers(arch, dtype):
+    check_resources(arch, compiled(arch, dtype))
+
+
+@pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
+def test_stochastic_rounding_spills_nothing_either(arch):
+    kernels = compiled(arch, torch.bfloat16, rounds=True)
+    check_resources(arch, kernels)
+    check_wide_accesses(arch, kernels)
+
+
+def check_resources(arch, kernels):
     resources = amd_resources if arch in AMD else nvidia_resources
-    for name, kernel in compiled(arch, dtype).items():
+    for name, kernel in kernels.items():
         registers, spilled = resources(kernel)
         assert spilled == 0, name
         assert registers <= 96, name
@@ -56,7 +70,10 @@ def test_no_spills_and_few_registers(arch, dtype):
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
 def test_main_loops_load_and_store_128_bits(arch, dtype):
-    kernels = compiled(arch, dtype)
+    check_wide_accesses(arch, compiled(arch, dtype))
+
+
+def check_wide_accesses(arch, kernels):
     assert kernels.keys() >= MAIN_LOOPS
     for name in MAIN_LOOPS:
         if arch in AMD:

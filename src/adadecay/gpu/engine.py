@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from adadecay import rounding
 from adadecay.gpu.support import reads
 from adadecay.theta import Members
 
@@ -32,6 +33,8 @@ class Update(NamedTuple):
     gain: float
     grad_scale: Tensor | None
     found_inf: Tensor | None
+    seed: int
+    step: Tensor | None
     nesterov: bool
     maximize: bool
     decoupled: bool
@@ -135,17 +138,23 @@ class Engine:
             return None
         return rows
 
-    def _plan(self, use: str, grads: Sequence[Tensor], members: Members) -> "Plan":
+    def _plan(
+        self,
+        use: str,
+        grads: Sequence[Tensor],
+        members: Members,
+        places: list[tuple[int, rounding.Runs]] | None = None,
+    ) -> "Plan":
         """Return the plan of tensors of these sizes, for one use of its table."""
         from adadecay.gpu.plan import Plan  # which imports Triton
 
         device, dtype = grads[0].device, grads[0].dtype
         sizes = tuple(grad.numel() for grad in grads)
-        key = use, device, dtype, sizes, tuple(map(tuple, members))
+        key = use, device, dtype, sizes, tuple(map(tuple, members)), tuple(places or ())
         if key not in self._plans:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)))
-            self._plans[key] = Plan(device, dtype, sizes, members)
+            self._plans[key] = Plan(device, dtype, sizes, members, places)
         return self._plans[key]
 
     def _jobs(self, tensors: "GroupTensors", *, zeros: bool) -> list[Job]:
@@ -161,7 +170,9 @@ class Engine:
                 make = torch.zeros_like if zeros else torch.empty_like
                 pairs = zip(part.params, part.buffers, strict=True)
                 buffers = [make(p) if b is None else b for p, b in pairs]
-            plan = self._plan("step", part.grads, part.members)
+            rounds = part.rounding and part.params[0].dtype == torch.bfloat16
+            places = rounding.rows(part) if rounds else None
+            plan = self._plan("step", part.grads, part.members, places)
             fresh = first if buffers and not zeros else []
             with plan.on_device():
                 table, changed = plan.point_to(part.grads, part.params, buffers, fresh)
@@ -215,6 +226,7 @@ def _find_coefs(job: Job) -> None:
 
 def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
     group, device = job.tensors.group, job.plan.device
+    rounds = job.tensors.rounding if job.plan.places is not None else None
     given = Update(
         lr=_scalar(group["lr"], device),
         decay=_scalar(group["weight_decay"], device),
@@ -222,6 +234,8 @@ def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> No
         gain=1.0 - group["dampening"],
         grad_scale=None if grad_scale is None else grad_scale.to(device),
         found_inf=None if found_inf is None else found_inf.to(device),
+        seed=rounds.seed if rounds else 0,
+        step=rounds.step.to(device) if rounds else None,
         nesterov=bool(group["nesterov"]),
         maximize=bool(group["maximize"]),
         decoupled=bool(group["decoupled"]),

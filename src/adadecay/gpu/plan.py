@@ -40,6 +40,8 @@ class Plan:
         dtype: the type of all of them.
         sizes: how many elements each tensor has.
         members: for each layer, the indices of its tensors.
+        places: for stochastic rounding, what :func:`adadecay.rounding.rows` says of
+            each tensor.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Plan:
         dtype: torch.dtype,
         sizes: Sequence[int],
         members: Sequence[Sequence[int]],
+        places: Sequence[tuple[int, Sequence[int]]] | None = None,
     ) -> None:
         self.device, self.sizes = device, list(sizes)
         self.layers = [0] * len(sizes)
@@ -62,6 +65,8 @@ class Plan:
         with self.on_device():
             self.chunks = torch.tensor(chunks, dtype=torch.int32, device=device)
             self.spans = torch.tensor(spans, dtype=torch.int32, device=device)
+            rows = [(number, *runs) for number, runs in places or ()]
+            self.places = torch.tensor(rows, device=device) if rows else None
             self.parts = torch.empty(
                 3, self.n_chunks, dtype=torch.float64, device=device
             )
@@ -225,6 +230,9 @@ class Plan:
             given.gain,
             given.grad_scale,
             given.found_inf,
+            self.places,
+            given.seed,
+            given.step,
             DTYPE=self.type,
             BLOCK=BLOCK,
             SHORT_BLOCK=BLOCK // 4,

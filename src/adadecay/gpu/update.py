@@ -8,6 +8,7 @@ import triton.language as tl
 
 from adadecay.gpu.sums import (
     BUFFER,
+    CHUNK,
     COEFS,
     FLAGS,
     FRESH,
@@ -120,6 +121,56 @@ def _load(pointer, inside):
 
 
 @triton.jit
+def _mix(x, key):
+    """Mix 32 bits as :func:`adadecay.rounding.mix` does."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = ((x ^ (x >> 15)) + key) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _rounder(places, tensor, begin, seed, step):
+    """Return what the random numbers of a chunk depend on.
+
+    A run of the tensor has ``length`` elements; ``near`` is that or just more than a
+    chunk, so that places in the chunk and in the run fit into float32.
+    """
+    number = tl.load(places + 4 * tensor).to(tl.uint32)
+    start = tl.load(places + 4 * tensor + 1)
+    length = tl.load(places + 4 * tensor + 2)
+    skipped = tl.load(places + 4 * tensor + 3) - length
+    step = tl.load(step).to(tl.uint32)
+    seed = seed.to(tl.uint32)
+    runs = begin // length
+    near = tl.minimum(length, CHUNK + 1)
+    left = tl.minimum((runs + 1) * length - begin, near)
+    return (
+        _mix(_mix(seed, step), number),
+        _mix(_mix(number, seed), step),
+        start + begin + runs * skipped,
+        skipped,
+        (near - left).to(tl.int32),
+        1.0 / near.to(tl.int32).to(tl.float32),
+    )
+
+
+@triton.jit
+def _rounded(x, rounder, at):
+    """Round to bfloat16 at random; ``at`` is the place of an element in its chunk.
+
+    Half a place more keeps the quotient away from integers: it need not be exact.
+    """
+    first_key, second_key, base, skipped, passed, reciprocal = rounder
+    runs = (((at + passed).to(tl.float32) + 0.5) * reciprocal).to(tl.int32)
+    place = base + at + runs * skipped
+    x_bits = x.to(tl.uint32, bitcast=True)
+    key = second_key ^ (place >> 32).to(tl.uint32)
+    x_bits += _mix(place.to(tl.uint32) ^ first_key, key) >> 16
+    upper = (x_bits & 0xFFFF0000).to(tl.float32, bitcast=True)
+    return tl.where(x == x, upper, x)
+
+
+@triton.jit
 def _step_tile(
     grad,
     weight,
@@ -128,6 +179,8 @@ def _step_tile(
     coefs,
     scalars,
     fresh,
+    rounder,
+    at,
     DTYPE: tl.constexpr,
     SCALED: tl.constexpr,
     MOMENTUM: tl.constexpr,
@@ -155,12 +208,15 @@ def _step_tile(
         m = tl.where(fresh, d, tl.fma(gain, d, momentum * m))
         tl.store(buffer, m.to(DTYPE), mask=inside)
         d = tl.fma(momentum, m, d) if NESTEROV else m
-    tl.store(weight, tl.fma(-lr, d, w).to(DTYPE), mask=inside)
+    w = tl.fma(-lr, d, w)
+    if rounder is not None:
+        w = _rounded(w, rounder, at)
+    tl.store(weight, w.to(DTYPE), mask=inside)
 
 
 @triton.jit(
-    do_not_specialize=["n_chunks"],
-    do_not_specialize_on_alignment=["lr", "decay", "grad_scale", "found_inf"],
+    do_not_specialize=["n_chunks", "seed"],
+    do_not_specialize_on_alignment=["lr", "decay", "grad_scale", "found_inf", "step"],
 )
 def update(
     table,
@@ -173,6 +229,9 @@ def update(
     gain,
     grad_scale,
     found_inf,
+    places,
+    seed,
+    step,
     DTYPE: tl.constexpr,
     BLOCK: tl.constexpr,
     SHORT_BLOCK: tl.constexpr,
@@ -195,6 +254,10 @@ def update(
         grad_scale: None, or the address of what the gradients are to be divided by.
         found_inf: None, or the address of a number: the step is left out if it is
             not 0.
+        places: None to round to nearest, or for each tensor its number among all and
+            its runs (:class:`adadecay.rounding.Runs`).
+        seed: of the random numbers.
+        step: the address of the number of steps before.
         DTYPE: type of the tensors.
         BLOCK: elements of a tile.
         SHORT_BLOCK: elements of a tile with a mask.
@@ -220,10 +283,14 @@ def update(
     layer_coefs = None
     if coefs is not None:
         layer_coefs = _load_coefs(coefs, row)
+    rounder = None
+    if places is not None:
+        tensor = tl.load(chunks + 2 * c).to(tl.int64)
+        rounder = _rounder(places, tensor, begin, seed, step)
     for k in tl.range(0, whole, BLOCK):
         _step_tile(
             grad + k + at, weight + k + at, buffer + k + at, None,
-            layer_coefs, scalars, fresh,
+            layer_coefs, scalars, fresh, rounder, k + at,
             DTYPE, SCALED, MOMENTUM, NESTEROV, MAXIMIZE, DECOUPLED,
         )  # fmt: skip
     at = tl.arange(0, SHORT_BLOCK)  # a smaller tile: fewer registers
@@ -231,6 +298,6 @@ def update(
         inside = at < size - k
         _step_tile(
             grad + k + at, weight + k + at, buffer + k + at, inside,
-            layer_coefs, scalars, fresh,
+            layer_coefs, scalars, fresh, rounder, k + at,
             DTYPE, SCALED, MOMENTUM, NESTEROV, MAXIMIZE, DECOUPLED,
         )  # fmt: skip

@@ -83,7 +83,7 @@ double draw(int kind, std::normal_distribution<double>& normal) {
 struct Problem {
   std::vector<Tensor> tensors;
   std::vector<std::vector<int64_t>> members;
-  std::vector<int64_t> grads, first;
+  std::vector<int64_t> grads, first, rounding;  // rounding: of bfloat16 alone
   std::vector<Block> blocks;
   std::vector<std::vector<double>> w, g, b;  // what was put there
   Options options;
@@ -110,7 +110,7 @@ Problem draw_problem() {
   p.options = draw_options();
   std::normal_distribution<double> normal;
   const int64_t count = whole(1, 6);
-  const bool pooled = coin(), large = whole(0, 7) == 0;
+  const bool pooled = coin(), large = whole(0, 7) == 0, rounds = coin();
   const Type type = static_cast<Type>(whole(0, 3));
   for (int64_t k = 0; k < count; ++k) {
     const int64_t size = large ? whole(30000, 160000) : whole(0, 5000);
@@ -125,6 +125,7 @@ Problem draw_problem() {
     p.members[layer].push_back(k);
     p.grads.push_back(reinterpret_cast<int64_t>(mine[1].start));
     p.first.push_back(t.is_first_step);
+    for (int j = 0; rounds && j < 3; ++j) p.rounding.push_back(whole(0, 1ll << 33));
     std::vector<double> values[3];
     for (int64_t i = 0; i < size; ++i) {
       put(t.param, type, i, normal(rng));
@@ -222,7 +223,7 @@ int main(int count, char** words) {
   for (long round = 0; round < rounds; ++round) {
     Problem p = draw_problem();
     const Plan plan(p.tensors, p.members, p.options.update.momentum != 0.0);
-    const std::vector<Tensor> tensors = plan.with(p.grads, p.first);
+    const std::vector<Tensor> tensors = plan.with(p.grads, p.first, p.rounding);
     if (!plan.fits(tensors)) {
       std::printf("round %ld does not fit\n", round);
       return 1;
