@@ -23,6 +23,7 @@ PAGE = HERE / "docs" / "api.md"
 ROOMS = (
     "adadecay",
     "adadecay.rules",
+    "adadecay.audit",
     "adadecay.schedule",
     "adadecay.diagnostics",
     "adadecay.plot",

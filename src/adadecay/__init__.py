@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from adadecay.audit import audit_decay
     from adadecay.layers import by_module, param_groups
     from adadecay.optimizer import AdaDecay
     from adadecay.theta import decay_rates
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LAZY = {
     "AdaDecay": "adadecay.optimizer",
     "adaptive_decay": "adadecay.wrap",
+    "audit_decay": "adadecay.audit",
     "by_module": "adadecay.layers",
     "decay_rates": "adadecay.theta",
     "param_groups": "adadecay.layers",
@@ -27,6 +29,7 @@ __all__ = [
     "AdaDecay",
     "__version__",
     "adaptive_decay",
+    "audit_decay",
     "by_module",
     "decay_rates",
     "param_groups",

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from adadecay import sharding
+from adadecay.audit import BY_LR
 from adadecay.decay import GroupTensors, Scalar, host_scalar
+from adadecay.experiments import Order
 from adadecay.layers import Group, LayerOf
 from adadecay.settings import check_alpha
 
@@ -221,6 +223,9 @@ class DecaySettings:
     unit_mean: bool
     layer_of: LayerOf | None
     rules: tuple[Rule, ...]
+    # Decoupled, λ is multiplied by these values of a group, and due at this time.
+    scale: tuple[str, ...] = BY_LR[0]
+    order: Order = BY_LR[1]
 
     @property
     def change(self) -> "Changes | None":
@@ -279,20 +284,6 @@ def choose(
         raise ValueError(f"a rule is given twice: {', '.join(names)}")
     own = next((r for r in rules if isinstance(r, AdaDecayRule)), AdaDecayRule(0.0))
     return DecaySettings(own.alpha, decoupled, own.unit_mean, layer_of, rules)
-
-
-def check_step_size(optimizer: torch.optim.Optimizer, settings: DecaySettings) -> None:
-    """Refuse decoupled decay where the group does not say what a step is scaled by."""
-    for group in optimizer.param_groups if settings.decoupled else ():
-        reason = "has lr=None" if group.get("lr") is None else None
-        # Prodigy, D-Adaptation and their kin; torch's Adafactor has another d.
-        if "d" in group and ("growth_rate" in group or "d0" in group):
-            reason = "scales its learning rate by group['d']"
-        if reason is not None:
-            raise ValueError(
-                f"{type(optimizer).__name__} {reason}, so decoupled decay would have "
-                "the wrong size: use decoupled=False"
-            )
 
 
 def start(rules: Sequence[Rule], groups: list[Group]) -> None:

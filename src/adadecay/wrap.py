@@ -13,13 +13,15 @@ and θ are is said by a rule (:mod:`adadecay.rules`).
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import cautious, decay, gpu, rules, sharding
+from adadecay import audit, cautious, decay, gpu, rules, sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
@@ -36,14 +38,14 @@ def adaptive_decay(
     unit_mean: bool = False,
     layer_of: LayerOf | None = None,
     rule: Rule | Sequence[Rule] | None = None,
+    verify: bool = True,
 ) -> AnyOptimizer:
     r"""Give any optimizer adaptive decay: every weight decays at its own rate θ.
 
     The ``weight_decay`` of its parameter groups becomes λ, and stays where it is, for
     schedulers and checkpoints. Decoupled, as in AdamW, w is multiplied by
     :math:`1 - \eta \lambda \theta` before the optimizer's own step; coupled, as in
-    Adam, the optimizer sees :math:`g + \lambda \theta \odot w`. With ``alpha=0``
-    decoupled AdamW is AdamW and coupled Adam is Adam.
+    Adam, the optimizer sees :math:`g + \lambda \theta \odot w`.
 
     Args:
         optimizer: any torch optimizer with ``weight_decay``; it is changed in place.
@@ -52,6 +54,7 @@ def adaptive_decay(
         unit_mean: divide θ by its mean over the layer.
         layer_of: from parameter name to layer name, to pool statistics.
         rule: another rule of decay, or several (:mod:`adadecay.rules`).
+        verify: refuse what is not itself with α = 0 (:func:`adadecay.audit_decay`).
 
     Returns:
         The same object. Its method ``remove()`` undoes this.
@@ -61,8 +64,7 @@ def adaptive_decay(
     """
     _refuse_unsuitable(optimizer)
     settings = rules.choose(rule, alpha, unit_mean, decoupled, layer_of)
-    rules.check_step_size(optimizer, settings)
-    own = _own_parts(settings)
+    own = _own_parts(_verified(optimizer, settings) if verify else settings)
     own["_layers"].of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
     vars(optimizer).update(own)
@@ -99,6 +101,18 @@ def _refuse_unsuitable(optimizer: object) -> None:
         )
 
 
+def _verified(optimizer: Optimizer, settings: DecaySettings) -> DecaySettings:
+    """Return settings with which α = 0 around an optimizer is the optimizer."""
+    scale, order = audit.verify(optimizer, settings.decoupled)
+    cautious = any(isinstance(rule, Cautious) for rule in settings.rules)
+    if cautious and order != "before":
+        raise ValueError(
+            f"{type(optimizer).__name__} decays its weights {order} its step, which "
+            "the rule Cautious does not support: use another rule"
+        )
+    return replace(settings, scale=scale, order=order)
+
+
 def _become(optimizer: Any, kind: type[Optimizer]) -> None:
     """Change an optimizer's class, below the wrapper that a scheduler put on ``step``.
 
@@ -130,7 +144,7 @@ def _own_parts(settings: DecaySettings) -> dict[str, Any]:
 
 
 class _Adaptive:
-    """What a wrapped optimizer has beside its own class."""
+    """What a wrapped optimizer has beside what is in its own class."""
 
     _plain: Any
     _decay_settings: DecaySettings
@@ -183,9 +197,12 @@ def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
     # The mark by which torch and its compiler see that the hooks are there.
     hooked: Any = Optimizer.profile_hook_step(step)
     hooked.hooked = True
-    body = {"_plain": base, "step": hooked, "__doc__": base.__doc__}
+    # A second base would change the layout of some classes, which an instance that
+    # changes its class must not.
+    own = {k: v for k, v in vars(_Adaptive).items() if isinstance(v, FunctionType)}
+    body = {"_plain": base, "step": hooked, "__doc__": base.__doc__, **own}
     name = f"Adaptive{base.__name__}"
-    return type(name, (_Adaptive, base), {**body, "__module__": __name__})
+    return type(name, (base,), {**body, "__module__": __name__})
 
 
 def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
@@ -210,10 +227,11 @@ def _decayed(optimizer: Any) -> Iterator[None]:
     kept = [group["weight_decay"] for group in groups]
     replaced: list[tuple[Tensor, Tensor]] = []
     shrunk: list[cautious.Shrunk] = []
+    late: list[tuple[list[Tensor], list[Tensor]]] = []
     try:
         with torch.no_grad():
             if optimizer._decay_settings.decoupled:
-                shrunk = _shrink_weights(optimizer)
+                shrunk = _shrink_weights(optimizer, late)
             else:
                 _change_gradients(optimizer, replaced)
             _spare_gradients(groups, replaced)
@@ -222,6 +240,10 @@ def _decayed(optimizer: Any) -> Iterator[None]:
         yield
         with torch.no_grad():
             cautious.give_back(shrunk)
+            for params, shares in late:
+                if optimizer._decay_settings.order == "after":
+                    torch._foreach_mul_(shares, params)
+                torch._foreach_sub_(params, shares)
     finally:
         for group, value in zip(groups, kept, strict=True):
             group["weight_decay"] = value
@@ -294,22 +316,34 @@ def _decaying(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
     yield from decays(optimizer, groups)
 
 
-def _shrink_weights(optimizer: Any) -> list[cautious.Shrunk]:
-    """Multiply the weights by 1 − ηλθ; return what Cautious may have to give back."""
+def _shrink_weights(optimizer: Any, late: list[Any]) -> list[cautious.Shrunk]:
+    """Multiply the weights by 1 − ηλθ; return what Cautious may have to give back.
+
+    Where decay is due later, ``late`` gets the weights and what to take off them: an
+    amount, or after the step a share.
+    """
     # A fused rule skips steps with infinities by itself, where no hook can see it.
     found = getattr(optimizer, "found_inf", None)
     skipped = 0.0 if found is None else host_scalar(found)
     if not isinstance(skipped, Tensor) and skipped != 0:
         return []
-    own = optimizer._decay_settings.rules
-    gives_back = any(isinstance(rule, Cautious) for rule in own)
+    settings = optimizer._decay_settings
+    gives_back = any(isinstance(rule, Cautious) for rule in settings.rules)
     shrunk: list[cautious.Shrunk] = []
     count = 0
     for tensors, _, params, coefficient, thetas in _decaying(optimizer, skipped):
-        step_size = host_scalar(tensors.group["lr"]) * coefficient
+        step_size = coefficient
+        for key in settings.scale:
+            step_size = host_scalar(tensors.group[key]) * step_size
         if isinstance(skipped, Tensor):
             step_size = torch.where(skipped == 0, step_size, 0.0)
-        if gives_back:
+        if settings.order != "before":
+            shares = thetas or [torch.ones_like(param) for param in params]
+            torch._foreach_mul_(shares, step_size)
+            if settings.order == "during":
+                torch._foreach_mul_(shares, params)
+            late.append((params, shares))
+        elif gives_back:
             copies = cautious.copies_like(params, optimizer._copies, count)
             count += len(params)
             shrunk += cautious.shrink(params, thetas, step_size, copies)

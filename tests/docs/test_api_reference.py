@@ -62,7 +62,9 @@ def test_no_public_room_is_forgotten():
     }
     inside |= {
         "cautious",
+        "copies",
         "decay",
+        "experiments",
         "gpu",
         "layers",
         "native",

@@ -146,9 +146,10 @@ def test_any_optimizer_takes_its_own_step_on_what_the_decay_leaves(name, decoupl
     make = Lion if name == "Lion" else functools.partial(getattr(torch.optim, name))
     settings = {"lr": 0.01, **TORCH.get(name, {})}
     ours, theirs = parameters(), parameters()
-    wrapped = adaptive_decay(
-        make(ours, weight_decay=0.3, **settings), decoupled=decoupled
-    )
+    inner = make(ours, weight_decay=0.3, **settings)
+    # ASGD's decay has a scale of its own, Adafactor's waits for what reads the weights.
+    verify = name not in ("ASGD", "Adafactor")
+    wrapped = adaptive_decay(inner, decoupled=decoupled, verify=verify)
     plain = make(theirs, weight_decay=0.0, **settings)
     for seed in range(5):
         give_gradients(ours, theirs, seed=seed)
@@ -305,7 +306,10 @@ def test_an_optimizer_that_calls_its_closure_twice_is_refused():
             return super().step(closure)
 
     params = parameters()
-    optimizer = adaptive_decay(Twice(params, weight_decay=0.1))
+    optimizer = Twice(params, weight_decay=0.1)
+    with pytest.raises(ValueError, match="Twice calls its closure several times in a"):
+        adaptive_decay(optimizer)
+    adaptive_decay(optimizer, verify=False)
     give_gradients(params)
     with pytest.raises(RuntimeError, match="calls its closure several times"):
         optimizer.step(lambda: 1.0)
@@ -319,7 +323,8 @@ def test_a_step_that_raises_puts_everything_back(decoupled):
             raise RuntimeError("the rule broke")
 
     params = parameters()
-    optimizer = adaptive_decay(Broken(params, weight_decay=0.25), decoupled=decoupled)
+    inner = Broken(params, weight_decay=0.25)
+    optimizer = adaptive_decay(inner, decoupled=decoupled, verify=False)
     give_gradients(params)
     grads = [p.grad for p in params]
     copies = [g.clone() for g in grads]
@@ -529,29 +534,3 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
     replaced.step = print
     with pytest.raises(ValueError, match=r"step of this AdamW was replaced"):
         adaptive_decay(replaced)
-
-
-class Prodigal(Lion):
-    """As Prodigy and D-Adaptation do: the learning rate has a factor of its own."""
-
-    def __init__(self, params, **options):
-        super().__init__(params, **options)
-        for group in self.param_groups:
-            group.update(d=1e-6, growth_rate=float("inf"))
-
-
-def without_lr(params, **options):
-    optimizer = Lion(params, **options)
-    optimizer.param_groups[0]["lr"] = None  # as transformers' Adafactor
-    return optimizer
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [(Prodigal, r"Prodigal.*group\['d'\]"), (without_lr, "Lion.*lr=None")],
-)
-def test_a_step_size_that_nobody_knows_is_refused(make, words):
-    optimizer = make(parameters(), weight_decay=0.1)
-    with pytest.raises(ValueError, match=f"{words}.*decoupled=False"):
-        adaptive_decay(optimizer)
-    adaptive_decay(optimizer, decoupled=False)

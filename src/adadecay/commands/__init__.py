@@ -3,6 +3,7 @@
 import typer
 
 from adadecay.commands import (
+    audit,
     bench,
     claims,
     data,
@@ -36,6 +37,7 @@ app.add_typer(data.app, name="data")
 app.command("list")(list_)
 for command in (plan.plan, run.run, status.status, results.results, info.info):
     app.command()(command)
+app.command()(audit.audit)
 app.command()(demo.demo)
 app.command()(claims.claims)
 app.command()(report.report)
