@@ -11,12 +11,14 @@ from adadecay.commands.list import rows
 from adadecay.lab.datasets import DATASETS
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.optimizers.rules import RULES
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.spec_file import built_in_names
 
 NAMES = {
     "networks": NETWORKS.names(),
     "optimizers": OPTIMIZERS.names(),
+    "rules": RULES.names(),
     "schedules": SCHEDULES.names(),
     "datasets": DATASETS.names(),
     "studies": tuple(built_in_names()),

@@ -1,4 +1,4 @@
-"""``adadecay list networks|optimizers|schedules|datasets|studies``: the registries.
+"""``adadecay list networks|optimizers|rules|schedules|…``: the registries.
 
 In: what to list. Out: a table on standard output, aligned for people or as Markdown for
 documents. Only the registries are read, so torch is not imported.
@@ -23,6 +23,7 @@ class Kind(StrEnum):
 
     networks = "networks"
     optimizers = "optimizers"
+    rules = "rules"
     schedules = "schedules"
     datasets = "datasets"
     studies = "studies"
@@ -77,23 +78,25 @@ def _optimizers() -> list[Row]:
     ]
 
 
+def _rules() -> list[Row]:
+    from adadecay.lab.optimizers.rules import RULES
+
+    return _plain_rows(RULES)
+
+
 def _schedules() -> list[Row]:
     from adadecay.lab.schedules import SCHEDULES
 
-    return [
-        {
-            "name": entry.name,
-            "definition": entry.summary,
-            "source": entry.origin,
-            "arguments": _arguments(entry.arguments),
-        }
-        for entry in SCHEDULES
-    ]
+    return _plain_rows(SCHEDULES)
 
 
 def _datasets() -> list[Row]:
     from adadecay.lab.datasets import DATASETS
 
+    return _plain_rows(DATASETS)
+
+
+def _plain_rows(registry: Iterable[Entry]) -> list[Row]:
     return [
         {
             "name": entry.name,
@@ -101,7 +104,7 @@ def _datasets() -> list[Row]:
             "source": entry.origin,
             "arguments": _arguments(entry.arguments),
         }
-        for entry in DATASETS
+        for entry in registry
     ]
 
 
@@ -118,6 +121,7 @@ def _studies() -> list[Row]:
 LISTS: dict[Kind, Callable[[], list[Row]]] = {
     Kind.networks: _networks,
     Kind.optimizers: _optimizers,
+    Kind.rules: _rules,
     Kind.schedules: _schedules,
     Kind.datasets: _datasets,
     Kind.studies: _studies,

@@ -6,13 +6,13 @@ In: a study. Out: texts. Labels define no result; they only have to be unique.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from adadecay.lab.spec import OptimizerSpec, StudySpec
 
-__all__ = ["brackets", "optimizer_labels", "short_names", "shown"]
+__all__ = ["brackets", "optimizer_labels", "rule_label", "short_names", "shown"]
 
 
 def shown(text: str) -> str:
@@ -75,6 +75,21 @@ def optimizer_labels(
         }
         labels.append((base, base + brackets(varied)))
     return labels
+
+
+def rule_label(rules: Sequence[Mapping[str, Any]]) -> str:
+    """Write rules as ``corrected(peak_lr=0.1)+cautious``, without what is left open.
+
+    Example:
+        >>> from adadecay.lab.labels import rule_label
+        >>> rule_label([{"name": "corrected", "peak_lr": 0.1}, {"name": "cautious"}])
+        'corrected(peak_lr=0.1)+cautious'
+    """
+    names = []
+    for rule in rules:
+        said = {k: v for k, v in rule.items() if k != "name" and v is not None}
+        names.append(rule["name"] + brackets(said))
+    return "+".join(names)
 
 
 def brackets(arguments: dict[str, Any]) -> str:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from adadecay.lab.datasets import DATASETS
-from adadecay.lab.labels import brackets, optimizer_labels, short_names
+from adadecay.lab.labels import brackets, optimizer_labels, rule_label, short_names
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.optimizers.rules import check_peaks
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
 from adadecay.lab.sources import is_own, source_digest
@@ -72,6 +73,7 @@ class Trial:
         d = self.definition
         parts = [d["dataset"], d["network"], d["trainer"], d["optimizer"]["name"]]
         parts += [d["batch_size"], d["holdout"], d["examples"], d["precision"]]
+        parts += d["optimizer"]["arguments"].get("rule") or []
         return hashlib.sha256(_canonical(parts)).hexdigest()[:16]
 
 
@@ -266,7 +268,9 @@ def _settings(
     for given in optimizer.grid():
         full = OPTIMIZERS.check(optimizer.name, usual | given)
         for lr, (schedule, steps) in itertools.product(rates, schedules):
+            check_peaks(full.get("rule", ()), lr)
             said = dict(given)
+            said |= {"rule": rule_label(given["rule"])} if optimizer.rule else {}
             said |= {"lr": lr} if optimizer.lr else {}
             said |= {"schedule": schedule} if schedule else {}
             whole = _whole(optimizer.name, full)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from adadecay.lab.labels import rule_label
+
 __all__ = ["Setting", "flatten", "setting_of_row"]
 
 Value = str | int | float | bool | None | tuple[Any, ...]
@@ -86,6 +88,8 @@ def _leaves(arguments: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Va
     for key, value in arguments.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}.{key}")
+        elif key == "rule" and isinstance(value, list):
+            yield f"{prefix}.{key}", rule_label(value)
         else:
             yield f"{prefix}.{key}", tuple(value) if isinstance(value, list) else value
 

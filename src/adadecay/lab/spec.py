@@ -121,11 +121,28 @@ class OptimizerSpec(Named):
         label: what tables call it; by default its name and the arguments that vary.
         lr: learning rate of the first epoch; by default the registry's for the network.
         schedule: by default the study's, or constant where the paper says so.
+        rule: of decay, around the optimizer; a list is a composition.
     """
 
     label: str | None = None
     lr: tuple[float, ...] = ()
     schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+    rule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+
+    @property
+    def points(self) -> int:
+        """How many points the grid has, that of the rule's arguments included."""
+        return super().points * math.prod(each.points for each in self.rule)
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Give one dictionary of arguments for each point of the grid."""
+        tables = [
+            [{"name": rule.name, **point} for point in rule.grid()]
+            for rule in self.rule
+        ]
+        for arguments in super().grid():
+            for rules in itertools.product(*tables):
+                yield arguments | ({"rule": list(rules)} if rules else {})
 
     @field_validator("lr", mode="before")
     @classmethod
@@ -141,6 +158,9 @@ class OptimizerSpec(Named):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
+        for rule in self.rule:
+            if not rule.points:
+                raise ValueError(f"an empty list leaves nothing of rule {rule.name!r}")
         _listed(OPTIMIZERS)(self)
         _all_listed(SCHEDULES, needed=False)(self.schedule)
         if is_own(self.name) and not self.lr:

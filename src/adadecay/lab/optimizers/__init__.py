@@ -12,9 +12,10 @@ Facts of each row: ``lr`` and ``arguments`` for shallow and for deep networks,
 """
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from adadecay.lab.optimizers.rules import ALPHA, check_rules, make_rules
 from adadecay.lab.registry import Argument, Entry, Registry
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ __all__ = ["OPTIMIZERS", "defaults", "make"]
 LEARNING_RATE = Argument("lr", float, 0.1, "learning rate η", minimum=0)
 WEIGHT_DECAY = Argument("weight_decay", float, 5e-4, "coefficient λ", minimum=0)
 MOMENTUM = Argument("momentum", float, 0.9, "momentum", minimum=0, maximum=1)
-ALPHA = Argument("alpha", float, 4.0, "steepness α of the sigmoid")
 NESTEROV = Argument("nesterov", bool, False, "Nesterov's momentum")
 DECOUPLED = Argument("decoupled", bool, False, "shrink w apart from the momentum")
 EPS = Argument("eps", float, 1e-8, "added to the root of the mean square", minimum=0)
@@ -74,7 +74,29 @@ def _row(
     )
 
 
-OPTIMIZERS = Registry(
+class Optimizers(Registry):
+    """The rows, each of which but those with a decay of their own takes a ``rule``."""
+
+    def check(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments of ``name``, and its ``rule`` if it is given one.
+
+        With a rule there is ``decoupled`` as well, whether the decay is.
+        """
+        rest, facts, owner = dict(arguments), self.get(name).facts, f"{name!r}"
+        if "rule" not in rest:
+            return super().check(name, rest)
+        rule, decoupled = rest.pop("rule"), rest.pop("decoupled", True)
+        if facts and (facts["has_theta"] or facts["gradients_per_step"] > 1):
+            raise ValueError(
+                f"Optimizer {owner} has a decay of its own and takes no rule: give the "
+                "rule to another, such as 'sgd' or 'torch.optim:AdamW'."
+            )
+        DECOUPLED.check(decoupled, owner=f"optimizer {owner}")
+        checked = check_rules(rule, owner=f"optimizer {owner}", decoupled=decoupled)
+        return super().check(name, rest) | {"rule": checked, "decoupled": decoupled}
+
+
+OPTIMIZERS = Optimizers(
     "optimizer",
     [
         _row(
@@ -239,7 +261,8 @@ def make(
         lr: learning rate of the first epoch.
         generator: what randomized, shuffled and entropy-sgd draw from; it is kept, not
             copied, so reseeding it reseeds them.
-        **arguments: what the row takes, such as ``weight_decay``.
+        **arguments: what the row takes, such as ``weight_decay``; and a ``rule`` of
+            decay (:data:`adadecay.lab.optimizers.rules.RULES`), or a list of them.
 
     Returns:
         The optimizer.
@@ -258,8 +281,14 @@ def make(
     entry = OPTIMIZERS.get(name)
     checked = OPTIMIZERS.check(name, arguments)
     lr = LEARNING_RATE.check(lr, owner=f"optimizer {name!r}")
-    maker = entry.load()
+    maker, rule = entry.load(), checked.pop("rule", None)
+    decoupled = checked.pop("decoupled") if rule else True
     if "generator" in inspect.signature(maker).parameters:
         checked["generator"] = generator
     optimizer: Optimizer = maker(named_parameters, lr=lr, **checked)
-    return optimizer
+    if rule is None:
+        return optimizer
+    from adadecay.wrap import adaptive_decay
+
+    rules = make_rules(rule, lr=lr, generator=generator)
+    return adaptive_decay(optimizer, decoupled=decoupled, rule=rules)
