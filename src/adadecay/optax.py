@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import keystr
 
 from adadecay.layers import LayerOf
+from adadecay.optax_rules import advance, check_rules, coefficient, due, start
+from adadecay.rules import AdaDecayRule, Cautious, DecaySettings, Rule, choose
 
 __all__ = ["adadecay", "add_adaptive_decayed_weights", "decay_rates"]
 
@@ -24,10 +27,13 @@ Leaf = Array | None
 
 
 class AdaptiveDecayState(NamedTuple):
-    """What the transform carries: how often it was used, and the inner one's state."""
+    """What the transform carries: how often it was used, the inner one's state, and
+    what rules remember.
+    """
 
     steps: Array
     inner: Any
+    memory: tuple[Array, ...] = ()
 
 
 def adadecay(
@@ -69,12 +75,14 @@ def adadecay(
 
 def add_adaptive_decayed_weights(
     weight_decay: optax.ScalarOrSchedule = 0.0,
-    alpha: float = 4.0,
+    alpha: float | None = None,
     mask: Mask | None = None,
     *,
     inner: optax.GradientTransformation | None = None,
     unit_mean: bool = False,
     layer_of: LayerOf | None = None,
+    rule: Rule | Sequence[Rule] | None = None,
+    learning_rate: optax.ScalarOrSchedule | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Return a transform that adds λθw to the updates, with θ from the gradients.
 
@@ -83,27 +91,40 @@ def add_adaptive_decayed_weights(
 
     Args:
         weight_decay: λ, a number or a schedule.
-        alpha: steepness α of the sigmoid.
+        alpha: steepness α of the sigmoid, 4 by default.
         mask: a tree of booleans (or a prefix of it), or a function that makes one.
         inner: a transformation that the updates pass before λθw is added.
         unit_mean: divide θ by its mean over the layer.
         layer_of: from a leaf's path to its layer's name; each leaf is a layer if None.
+        rule: another rule of decay, or several (:mod:`adadecay.rules`).
+        learning_rate: η, a number or a schedule, for the rule ``Corrected``.
 
     Example:
         >>> decay = add_adaptive_decayed_weights(0.01, inner=optax.scale_by_adam())
         >>> adamw = optax.chain(decay, optax.scale_by_learning_rate(1e-3))
     """
+    settings = choose(rule, alpha, unit_mean, decoupled=True, layer_of=layer_of)
+    coupled = inner is None
+    rules = check_rules(settings.rules, coupled=coupled, learning_rate=learning_rate)
+    gives_back = any(isinstance(each, Cautious) for each in rules)
     within = optax.with_extra_args_support(inner or optax.identity())
 
     def init(params: Any) -> AdaptiveDecayState:
-        return AdaptiveDecayState(jnp.zeros([], jnp.int32), within.init(params))
+        steps = jnp.zeros([], jnp.int32)
+        return AdaptiveDecayState(steps, within.init(params), start(rules))
 
     def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        thetas = _tree_rates(grads, params, mask, alpha, unit_mean, layer_of)
+        thetas = _tree_rates(grads, params, mask, settings)
+        seen = _present(grads, params) if state.memory else ([], [])
+        memory, factors = advance(rules, state.memory, state.steps, *seen)
         updates, moved = within.update(grads, state.inner, params, **extra)
+        if gives_back:
+            thetas = _masked(thetas, updates, params)
         decay = weight_decay(state.steps) if callable(weight_decay) else weight_decay
+        decay = coefficient(rules, decay, state.steps, learning_rate, factors)
         decayed = _add_decay(updates, thetas, params, decay)
-        return decayed, AdaptiveDecayState(optax.safe_increment(state.steps), moved)
+        steps = optax.safe_increment(state.steps)
+        return decayed, AdaptiveDecayState(steps, moved, memory)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -112,13 +133,17 @@ def _is_none(leaf: Any) -> bool:
     return leaf is None
 
 
+def _present(grads: Any, params: Any) -> tuple[list[Array], list[Array]]:
+    """Return the gradients that are there, and their weights."""
+    tree: Any
+    leaves, tree = jax.tree.flatten(grads, is_leaf=_is_none)
+    pairs = zip(leaves, tree.flatten_up_to(params), strict=True)
+    found = [(grad, weight) for grad, weight in pairs if grad is not None]
+    return [grad for grad, _ in found], [weight for _, weight in found]
+
+
 def _tree_rates(
-    grads: Any,
-    params: Any,
-    mask: Mask | None,
-    alpha: float,
-    unit_mean: bool,
-    layer_of: LayerOf | None,
+    grads: Any, params: Any, mask: Mask | None, settings: DecaySettings
 ) -> list[Leaf]:
     """Return θ for each leaf, None where there is no gradient or no decay."""
     if params is None:
@@ -134,16 +159,31 @@ def _tree_rates(
     for i, (path, leaf) in enumerate(leaves):
         if leaf is None or not chosen[i]:
             continue
-        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        name, layer_of = keystr(path, simple=True, separator="."), settings.layer_of
         layers.setdefault(i if layer_of is None else layer_of(name), []).append(i)
     thetas: list[Leaf] = [None] * len(leaves)
+    adapts = any(isinstance(rule, AdaDecayRule) for rule in settings.rules)
     for members in layers.values():
+        if not adapts:
+            for i in members:
+                thetas[i] = jnp.ones_like(_magnitude(leaves[i][1]))
+            continue
         rates = pooled_decay_rates(
-            [leaves[i][1] for i in members], alpha, unit_mean=unit_mean
+            [leaves[i][1] for i in members],
+            settings.alpha,
+            unit_mean=settings.unit_mean,
         )
         for i, theta in zip(members, rates, strict=True):
             thetas[i] = theta
     return thetas
+
+
+def _masked(thetas: list[Leaf], updates: Any, params: Any) -> list[Leaf]:
+    """Return θ of the rule ``Cautious``: 0 where the update leads away from zero."""
+    tree: Any
+    leaves, tree = jax.tree.flatten(updates, is_leaf=_is_none)
+    trees = zip(thetas, leaves, tree.flatten_up_to(params), strict=True)
+    return [None if theta is None else theta * due(u, w) for theta, u, w in trees]
 
 
 def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:

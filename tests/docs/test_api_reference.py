@@ -68,6 +68,7 @@ def test_no_public_room_is_forgotten():
         "gpu",
         "layers",
         "native",
+        "optax_rules",
         "optimizer",
         "rounding",
         "settings",

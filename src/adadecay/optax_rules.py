@@ -1,0 +1,119 @@
+"""Rules of decay for :mod:`adadecay.optax`: what λ_t, θ and memories are in JAX.
+
+In: rules of :mod:`adadecay.rules`, and the leaves of gradients and parameters. Out: the
+same numbers as their torch methods give. Pure functions that can be jitted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from adadecay.rules import (
+    AdaDecayRule,
+    Cautious,
+    Corrected,
+    GradientNorm,
+    Independent,
+    Rule,
+    Stable,
+)
+
+Array = jax.Array
+Memory = tuple[Array, ...]
+KNOWN = (AdaDecayRule, Cautious, Corrected, GradientNorm, Independent, Stable)
+
+
+def check_rules(
+    rules: Sequence[Rule], *, coupled: bool, learning_rate: Any
+) -> tuple[Rule, ...]:
+    """Refuse rules that JAX does not have, or not here."""
+    for rule in rules:
+        name = type(rule).__name__
+        if type(rule) not in KNOWN:
+            names = ", ".join(kind.__name__ for kind in KNOWN)
+            raise TypeError(f"adadecay.optax has the rules {names}, but not {rule!r}")
+        if coupled and not rule.coupled:
+            raise ValueError(
+                f"{name} cannot be coupled: give what stands between gradient and "
+                "decay as inner, optax.identity() if nothing does"
+            )
+        if isinstance(rule, Corrected):
+            if learning_rate is None:
+                raise ValueError(f"{name} needs learning_rate, a number or a schedule")
+            if not callable(learning_rate) and learning_rate > rule.peak_lr:
+                raise ValueError(
+                    f"learning_rate={learning_rate} is above peak_lr={rule.peak_lr} of "
+                    f"the rule {name}: give it the largest learning rate"
+                )
+    return tuple(rules)
+
+
+def start(rules: Sequence[Rule]) -> Memory:
+    """Return the memories before the first step, one number each."""
+    return tuple(jnp.zeros([]) for rule in rules if rule.remembers)
+
+
+def advance(
+    rules: Sequence[Rule],
+    memory: Memory,
+    steps: Array,
+    grads: list[Array],
+    params: list[Array],
+) -> tuple[Memory, list[Any]]:
+    """Return the memories after a step, and by what each rule multiplies λ."""
+    kept, after, factors = iter(memory), [], []
+    for rule in rules if grads else ():
+        if isinstance(rule, Stable):
+            square = jnp.square(_norm(grads)) / sum(grad.size for grad in grads)
+            mean = rule.beta2 * next(kept) + (1 - rule.beta2) * square
+            after.append(mean)
+            corrected = mean / (1 - rule.beta2 ** (steps + 1).astype(mean.dtype))
+            root = jnp.sqrt(jnp.where(mean > 0, corrected, 1))
+            factors.append(jnp.where(mean > 0, 1 / root, 0))
+        elif isinstance(rule, GradientNorm):
+            weight = _norm(params)
+            ratio = jnp.where(weight > 0, _norm(grads), 0)
+            ratio = ratio / jnp.where(weight > 0, weight, 1)
+            after.append(rule.average * next(kept) + (1 - rule.average) * ratio)
+            factors.append(after[-1])
+    return (tuple(after) if grads else memory), factors
+
+
+def coefficient(
+    rules: Sequence[Rule],
+    value: Any,
+    steps: Array,
+    learning_rate: optax.ScalarOrSchedule | None,
+    factors: Sequence[Any],
+) -> Any:
+    """Return λ_t for λ."""
+    for rule in rules:
+        if isinstance(rule, Corrected):
+            lr: Any = learning_rate
+            value = value * ((lr(steps) if callable(lr) else lr) / rule.peak_lr)
+        elif isinstance(rule, Independent):
+            value = value / rule.peak_lr
+    for factor in factors:
+        value = value * factor
+    return value
+
+
+def due(update: Array, weight: Array) -> Array:
+    """Return 1 where the update does not push the weight away from zero, else 0.
+
+    Signs are compared, since a product of small numbers would underflow.
+    """
+    return jnp.sign(update) * jnp.sign(weight) >= 0
+
+
+def _norm(leaves: list[Array]) -> Array:
+    """Return the norm of all leaves, scaled so that no square leaves the range."""
+    sizes = [jnp.abs(leaf) for leaf in leaves if leaf.size]
+    wide = jnp.result_type(jnp.float32, *sizes)
+    top = jnp.max(jnp.stack([size.max().astype(wide) for size in sizes]))
+    scale = jnp.where((top > 0) & jnp.isfinite(top), top, 1)
+    squares = [jnp.sum(jnp.square(size.astype(wide) / scale)) for size in sizes]
+    return scale * jnp.sqrt(jnp.sum(jnp.stack(squares)))
