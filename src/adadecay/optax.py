@@ -105,7 +105,19 @@ def add_adaptive_decayed_weights(
     """
     settings = choose(rule, alpha, unit_mean, decoupled=True, layer_of=layer_of)
     coupled = inner is None
-    rules = check_rules(settings.rules, coupled=coupled, learning_rate=learning_rate)
+    check_rules(settings.rules, coupled=coupled, learning_rate=learning_rate)
+    return _transform(settings, weight_decay, mask, inner, learning_rate)
+
+
+def _transform(
+    settings: DecaySettings,
+    weight_decay: optax.ScalarOrSchedule,
+    mask: Mask | None,
+    inner: optax.GradientTransformation | None,
+    learning_rate: optax.ScalarOrSchedule | None,
+) -> optax.GradientTransformationExtraArgs:
+    """Return the transform of some rules."""
+    rules = settings.rules
     gives_back = any(isinstance(each, Cautious) for each in rules)
     within = optax.with_extra_args_support(inner or optax.identity())
 

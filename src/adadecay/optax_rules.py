@@ -26,9 +26,7 @@ Memory = tuple[Array, ...]
 KNOWN = (AdaDecayRule, Cautious, Corrected, GradientNorm, Independent, Stable)
 
 
-def check_rules(
-    rules: Sequence[Rule], *, coupled: bool, learning_rate: Any
-) -> tuple[Rule, ...]:
+def check_rules(rules: Sequence[Rule], *, coupled: bool, learning_rate: Any) -> None:
     """Refuse rules that JAX does not have, or not here."""
     for rule in rules:
         name = type(rule).__name__
@@ -48,7 +46,6 @@ def check_rules(
                     f"learning_rate={learning_rate} is above peak_lr={rule.peak_lr} of "
                     f"the rule {name}: give it the largest learning rate"
                 )
-    return tuple(rules)
 
 
 def start(rules: Sequence[Rule]) -> Memory:
