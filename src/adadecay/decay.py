@@ -52,7 +52,9 @@ class GroupTensors(NamedTuple):
         kept = [i for layer in layers for i in self.members[layer]]
         place = {i: new for new, i in enumerate(kept)}
         members = [[place[i] for i in self.members[layer]] for layer in layers]
-        rows = None if self.moments is None else self.moments[layers]
+        rows = self.moments
+        if rows is not None:  # views and a stack: an index would be copied to a device
+            rows = torch.stack([rows[i] for i in layers]) if layers else rows[:0]
         lists: Any = ([each[i] for i in kept] for each in self[9:])
         return GroupTensors(self.group, members, *self[2:8], rows, *lists)
 

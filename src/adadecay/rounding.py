@@ -4,7 +4,7 @@ In: new weights in float32. Out: of the two bfloat16 numbers around each, one, s
 the mean over many draws is the float32 number. A random number is a hash of seed, step,
 parameter and the element's place in the memory of the whole tensor: replicas round
 alike, parts of a DTensor as the whole does, and a resumed run as one that went on. The
-kernels (``csrc/vector.hpp``, ``gpu/update.py``) restate ``draws``.
+kernels (``csrc/vector.hpp``, ``gpu/rounding.py``) restate ``draws``.
 """
 
 import functools
@@ -126,7 +126,8 @@ def box(whole: Any) -> tuple[Sequence[int], Sequence[int]]:
 def _starts(shape: Any, mesh: Any, placements: Any) -> Sequence[int]:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    _, starts = compute_local_shape_and_global_offset(shape, mesh, placements)
+    with torch.device("cpu"):  # where torch makes the tensors that it reads here
+        _, starts = compute_local_shape_and_global_offset(shape, mesh, placements)
     return starts or (0,) * len(shape)
 
 

@@ -7,6 +7,7 @@ of all layers together, and every rank merges them in the same way. No gradient 
 leaves its rank.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adadecay import native, theta
+from adadecay import gpu, native, theta
 from adadecay.decay import GroupTensors, group_rates
 from adadecay.native import PLAIN_TYPES
 
@@ -160,26 +161,38 @@ def _mesh_moments(mesh: "DeviceMesh | None", layers: list[_Layer]) -> Sequence[T
     rows = engine.moments(grads, members)
     rows = theta.moments(grads, members) if rows is None else rows
     merged = merge_moments(_gather(rows, mesh, dims))
-    mean_rates = torch.ones_like(merged[:, :1])
-    wanting = [i for i, layer in enumerate(layers) if layer.group.unit_mean]
-    if wanting:
-        sums = torch.stack(
-            [
-                _rate_sum([grads[j] for j in members[i]], layers[i], merged[i])
-                for i in wanting
-            ]
-        )
+    rows = torch.cat([merged, torch.ones_like(merged[:, :1])], dim=1)
+    found = dict(enumerate(rows.unbind()))
+    wanting = {i: each.group for i, each in enumerate(layers) if each.group.unit_mean}
+    for alpha in dict.fromkeys(group.alpha for group in wanting.values()):
+        chosen = [i for i, group in wanting.items() if group.alpha == alpha]
+        parts = [[grads[j] for j in members[i]] for i in chosen]
+        given = torch.stack([found[i] for i in chosen])
+        sums = _rate_sums(layers[0].group.engine, parts, alpha, given)
         total, count = _gather(sums, mesh, dims).sum(0).unbind(1)
-        mean_rates[wanting, 0] = total / count.clamp_min(1)
-    return torch.cat([merged, mean_rates], dim=1).unbind()
+        mean_rates = (total / count.clamp_min(1)).unbind()
+        for i, mean in zip(chosen, mean_rates, strict=True):
+            found[i] = torch.cat([merged[i], mean[None]])
+    return list(found.values())
 
 
-def _rate_sum(grads: list[Tensor], layer: _Layer, row: Tensor) -> Tensor:
-    """Return the sum of θ over the part of a layer that is here, and its size."""
-    members = [list(range(len(grads)))]
-    thetas = theta.rates(grads, members, layer.group.alpha, moments=row[None])
-    total = torch.stack([t.sum(dtype=row.dtype) for t in thetas]).sum()
-    return torch.stack([total, torch.full_like(total, sum(g.numel() for g in grads))])
+def _rate_sums(
+    engine: gpu.Engine | None, parts: list[list[Tensor]], alpha: float, moments: Tensor
+) -> Tensor:
+    """Return, for each layer, the sum of θ over its part here, and the part's size."""
+    ends = [*itertools.accumulate(map(len, parts), initial=0)]
+    members = [list(range(*each)) for each in itertools.pairwise(ends)]
+    grads = [grad for part in parts for grad in part]
+    found = engine.rate_sums(grads, members, alpha, moments) if engine else None
+    if found is not None:
+        return found
+    rows = []
+    for part, row in zip(parts, moments, strict=True):
+        thetas = theta.rates(part, [range(len(part))], alpha, moments=row[None])
+        total = torch.stack([t.sum(dtype=row.dtype) for t in thetas]).sum()
+        size = torch.full_like(total, sum(grad.numel() for grad in part))
+        rows.append(torch.stack([total, size]))
+    return torch.stack(rows)
 
 
 def _gather(rows: Tensor, mesh: "DeviceMesh | None", dims: list[int]) -> Tensor:

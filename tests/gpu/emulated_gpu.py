@@ -15,7 +15,7 @@ from ptx_machine import Machine, Program, Watch, region
 
 from adadecay.gpu.plan import Plan
 
-WRITTEN = {"parts", "coefs", "moments"}  # arguments that some kernel writes
+WRITTEN = {"parts", "coefs", "moments", "sums"}  # arguments that some kernel writes
 program_of = functools.cache(Program)
 
 

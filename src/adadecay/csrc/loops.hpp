@@ -234,12 +234,16 @@ template <class T, class V>
 INLINE void store_weights(T* to, V x, bool, const Rounding&, uint64_t) {
   store(to, x);
 }
+__attribute__((noinline)) void store_at_random(BFloat16* to, const Floats& x,
+                                               const Rounding& by, uint64_t first) {
+  for (int k = 0; k < kParts; ++k) {
+    store_upper(to + k * kF32, x.v[k], draws(by, first + k * kF32));
+  }
+}
 INLINE void store_weights(BFloat16* to, Floats x, bool rounds, const Rounding& by,
                           uint64_t first) {
   if (!rounds) return store(to, x);
-  for (int k = 0; k < kParts; ++k, to += kF32, first += kF32) {
-    store_upper(to, x.v[k], draws(by, first));
-  }
+  store_at_random(to, x, by, first);
 }
 
 // What θ is multiplied by: the decay, or what a decoupled decay removes from w.

@@ -27,6 +27,7 @@ MAX_PLANS = 64  # which gradients are missing may change from step to step
 class Update(NamedTuple):
     """The arguments of a step that are not tensors of the group; see ``update``."""
 
+    alpha: float
     lr: float | Tensor
     decay: float | Tensor
     momentum: float
@@ -115,8 +116,11 @@ class Engine:
             with plan.on_device():
                 thetas = [torch.empty_like(g, dtype=torch.float32) for g in grads]
                 table, _ = plan.point_to(grads, thetas)
-                plan.find_coefs(table, alpha, unit_mean=unit_mean, moments=moments)
-                plan.store_rates(table)
+                if moments is None:
+                    plan.find_coefs(table, alpha, unit_mean=unit_mean)
+                plan.store_rates(
+                    table, plan.coefs if moments is None else moments, alpha
+                )
         except Exception as error:
             self._give_up(error)
             return None
@@ -137,6 +141,28 @@ class Engine:
             self._give_up(error)
             return None
         return rows
+
+    def rate_sums(
+        self, grads: list[Tensor], members: Members, alpha: float, moments: Tensor
+    ) -> Tensor | None:
+        """Return Σθ and the size of the parts of layers that are here, or None.
+
+        ``moments`` are those of whole layers, with 1 in the place of the mean θ.
+        """
+        if self._failed or not reads(grads):
+            return None
+        try:
+            plan = self._plan("moments", grads, members)
+            found = torch.empty(
+                len(members), 2, dtype=torch.float64, device=plan.device
+            )
+            with plan.on_device():
+                table, _ = plan.point_to(grads)
+                plan.sum_rates(table, moments, alpha, found)
+        except Exception as error:
+            self._give_up(error)
+            return None
+        return found
 
     def _plan(
         self,
@@ -214,20 +240,18 @@ def overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:
 
 def _find_coefs(job: Job) -> None:
     tensors = job.tensors
-    if tensors.decays:
+    if tensors.decays and tensors.moments is None:
         with job.plan.on_device():
-            job.plan.find_coefs(
-                job.table,
-                tensors.alpha,
-                unit_mean=tensors.unit_mean,
-                moments=tensors.moments,
-            )
+            job.plan.find_coefs(job.table, tensors.alpha, unit_mean=tensors.unit_mean)
 
 
 def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> None:
     group, device = job.tensors.group, job.plan.device
     rounds = job.tensors.rounding if job.plan.places is not None else None
+    moments = job.tensors.moments
+    coefs = job.plan.coefs if moments is None else moments.to(device)
     given = Update(
+        alpha=float(job.tensors.alpha),
         lr=_scalar(group["lr"], device),
         decay=_scalar(group["weight_decay"], device),
         momentum=float(group["momentum"]),
@@ -241,7 +265,7 @@ def _update(job: Job, grad_scale: Tensor | None, found_inf: Tensor | None) -> No
         decoupled=bool(group["decoupled"]),
     )
     with job.plan.on_device():
-        job.plan.update(job.table, given, decays=job.tensors.decays)
+        job.plan.update(job.table, given, coefs if job.tensors.decays else None)
     increment_version(job.tensors.params + job.buffers)
 
 

@@ -177,24 +177,23 @@ class Plan:
             **self.options,
         )
 
-    def find_coefs(
-        self, table: Tensor, alpha: float, *, unit_mean: bool, moments: Tensor | None
-    ) -> None:
-        """Launch whatever brings the coefficients of θ about."""
-        if moments is not None:
-            sums.use_moments[(self.n_layers,)](
-                self.coefs, moments, float(alpha), **self.options
-            )
-            return
+    def find_coefs(self, table: Tensor, alpha: float, *, unit_mean: bool) -> None:
+        """Find the coefficients of θ."""
         self.sum(table)
         self.merge(table, self.coefs, None, alpha)
-        if not unit_mean:
-            return
+        if unit_mean:
+            self.sum_rates(table, self.coefs, alpha, None)
+
+    def sum_rates(
+        self, table: Tensor, coefs: Tensor, alpha: float, into: Tensor | None
+    ) -> None:
+        """Divide the coefficients by the mean θ, or store Σθ and sizes of parts."""
         update.sum_rates[(self.n_chunks,)](
             table,
             self.chunks,
-            self.coefs,
+            coefs,
             self.parts,
+            float(alpha),
             DTYPE=self.type,
             ROWS=SHORT_GROUP // self.width,
             GROUPS=THREADS,
@@ -206,24 +205,32 @@ class Plan:
             self.chunks,
             self.spans,
             self.parts,
-            self.coefs,
+            coefs if into is None else None,
+            into,
             BLOCK=MERGE_BLOCK,
             **self.options,
         )
 
-    def store_rates(self, table: Tensor) -> None:
+    def store_rates(self, table: Tensor, coefs: Tensor, alpha: float) -> None:
         """Store θ at the addresses that stand for weights in the table."""
         update.store_rates[(self.n_chunks,)](
-            table, self.chunks, self.coefs, DTYPE=self.type, BLOCK=BLOCK, **self.options
+            table,
+            self.chunks,
+            coefs,
+            float(alpha),
+            DTYPE=self.type,
+            BLOCK=BLOCK,
+            **self.options,
         )
 
-    def update(self, table: Tensor, given: "Update", *, decays: bool) -> None:
-        """Take the step."""
+    def update(self, table: Tensor, given: "Update", coefs: Tensor | None) -> None:
+        """Take the step; there is no decay without coefficients or moments."""
         update.update[(self.n_chunks,)](
             table,
             self.chunks,
-            self.coefs if decays else None,
+            coefs,
             self.n_chunks,
+            given.alpha,
             given.lr,
             given.decay,
             given.momentum,

@@ -14,7 +14,9 @@ chunks   int32   [chunks, 2]              tensor of a chunk, and its number in i
 spans    int32   [layers + 1]             first chunk of each layer (in layer order)
 parts    float64 [3, chunks]              origin, Σ(|g|−origin), Σ(|g|−origin)²
 coefs    float32 [layers, ``COEFS``]      what θ of a layer needs, see ``rates_of``
-moments  float64 [layers, 3 or 4]         count, mean, deviation of |g| (and mean θ)
+moments  float64 [layers, 3 or 4]         count, mean, deviation of |g| (and mean θ);
+                                          given in the place of coefs for parts of
+                                          layers
 ======== ======= ======================== =============================================
 
 Compile with ``enable_fp_fusion=False``: products and sums are fused where torch's
@@ -164,8 +166,8 @@ def _at_least_1(count):
 
 
 @triton.jit
-def _store_coefs(coefs, layer, mean, deviation, numerator, alpha):
-    """Store what θ of a layer needs; slope 0, hence θ = 1, where σ is 0 or no number.
+def coefs_of(mean, deviation, alpha):
+    """Return what θ of a layer needs; slope 0, hence θ = 1, where σ is 0 or no number.
 
     σ is scaled to [1, 2) by a power of two, as far as float32 reaches, and the scaled
     mean split into two float32 numbers, so that |g| − μ loses nothing.
@@ -180,12 +182,7 @@ def _store_coefs(coefs, layer, mean, deviation, numerator, alpha):
     low = (mean * scale - high.to(tl.float64)).to(tl.float32)
     slope = -LOG2E * alpha / (deviation * scale)
     slope = tl.minimum(tl.maximum(slope, -MAX_SLOPE), MAX_SLOPE)
-    at = coefs + layer * COEFS
-    tl.store(at, high)
-    tl.store(at + 1, low)
-    tl.store(at + 2, power)
-    tl.store(at + 3, tl.where(regular, slope, 0.0).to(tl.float32))
-    tl.store(at + NUMERATOR, numerator)
+    return high, low, power, tl.where(regular, slope, 0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["n_chunks"])
@@ -230,14 +227,10 @@ def merge_chunks(
         tl.store(moments + 3 * layer + 1, mean)
         tl.store(moments + 3 * layer + 2, deviation)
     if coefs is not None:
-        _store_coefs(coefs, layer, mean, deviation, 2.0, alpha)
-
-
-@triton.jit
-def use_moments(coefs, moments, alpha):
-    """Store the coefficients of layers whose moments, and mean θ, are given."""
-    layer = tl.program_id(0)
-    mean = tl.load(moments + 4 * layer + 1)
-    deviation = tl.load(moments + 4 * layer + 2)
-    numerator = (2.0 / tl.load(moments + 4 * layer + 3)).to(tl.float32)
-    _store_coefs(coefs, layer, mean, deviation, numerator, alpha)
+        high, low, power, slope = coefs_of(mean, deviation, alpha)
+        at = coefs + layer * COEFS
+        tl.store(at, high)
+        tl.store(at + 1, low)
+        tl.store(at + 2, power)
+        tl.store(at + 3, slope)
+        tl.store(at + NUMERATOR, 2.0)

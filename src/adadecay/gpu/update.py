@@ -6,9 +6,9 @@ The tables and the order of launches are explained in :mod:`adadecay.gpu.sums`.
 import triton
 import triton.language as tl
 
+from adadecay.gpu.rounding import rounded, rounder_of
 from adadecay.gpu.sums import (
     BUFFER,
-    CHUNK,
     COEFS,
     FLAGS,
     FRESH,
@@ -18,16 +18,25 @@ from adadecay.gpu.sums import (
     WEIGHT,
     chunk_at,
     chunk_sizes,
+    coefs_of,
     pointer_to,
     tile_places,
 )
 
 
 @triton.jit
-def _load_coefs(coefs, row):
-    at = coefs + tl.load(row + LAYER) * COEFS
-    numerator = tl.load(at + NUMERATOR)
-    return tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3), numerator
+def _load_coefs(coefs, row, alpha):
+    """Return the coefficients of a tensor's layer, stored or from given moments."""
+    layer = tl.load(row + LAYER)
+    if coefs.dtype.element_ty == tl.float64:
+        at = coefs + layer * 4
+        found = coefs_of(tl.load(at + 1), tl.load(at + 2), alpha)
+        numerator = (2.0 / tl.load(at + 3)).to(tl.float32)
+    else:
+        at = coefs + layer * COEFS
+        found = (tl.load(at), tl.load(at + 1), tl.load(at + 2), tl.load(at + 3))
+        numerator = tl.load(at + NUMERATOR)
+    return found[0], found[1], found[2], found[3], numerator
 
 
 @triton.jit
@@ -47,6 +56,7 @@ def sum_rates(
     chunks,
     coefs,
     parts,
+    alpha,
     DTYPE: tl.constexpr,
     ROWS: tl.constexpr,
     GROUPS: tl.constexpr,
@@ -55,7 +65,7 @@ def sum_rates(
     """Sum θ over each chunk; a thread's few numbers in float32, the rest in double."""
     c = tl.program_id(0)
     row, begin, size, whole = chunk_at(table, chunks, c, ROWS * GROUPS * WIDTH)
-    layer_coefs = _load_coefs(coefs, row)
+    layer_coefs = _load_coefs(coefs, row, alpha)
     grad = pointer_to(row + GRAD, begin, DTYPE)
     at = tile_places(ROWS, GROUPS, WIDTH)
     total = tl.zeros([GROUPS], tl.float64)
@@ -71,8 +81,8 @@ def sum_rates(
 
 
 @triton.jit
-def merge_rates(table, chunks, spans, parts, coefs, BLOCK: tl.constexpr):
-    """Make the mean θ of each layer 1."""
+def merge_rates(table, chunks, spans, parts, coefs, sums, BLOCK: tl.constexpr):
+    """Make the mean θ of each layer 1, or store Σθ and the size of its part here."""
     layer = tl.program_id(0)
     begin = tl.load(spans + layer)
     end = tl.load(spans + layer + 1)
@@ -83,16 +93,20 @@ def merge_rates(table, chunks, spans, parts, coefs, BLOCK: tl.constexpr):
         inside = c < end
         counts += chunk_sizes(table, chunks, c, inside)
         total += tl.load(parts + c, mask=inside, other=0.0)
-    numerator = 2.0 * tl.sum(counts, 0) / tl.sum(total, 0)
-    tl.store(coefs + layer * COEFS + NUMERATOR, numerator.to(tl.float32))
+    if sums is not None:
+        tl.store(sums + 2 * layer, tl.sum(total, 0))
+        tl.store(sums + 2 * layer + 1, tl.sum(counts, 0))
+    else:
+        numerator = 2.0 * tl.sum(counts, 0) / tl.sum(total, 0)
+        tl.store(coefs + layer * COEFS + NUMERATOR, numerator.to(tl.float32))
 
 
 @triton.jit
-def store_rates(table, chunks, coefs, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+def store_rates(table, chunks, coefs, alpha, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
     """Store θ in float32."""
     c = tl.program_id(0)
     row, begin, size, whole = chunk_at(table, chunks, c, BLOCK)
-    layer_coefs = _load_coefs(coefs, row)
+    layer_coefs = _load_coefs(coefs, row, alpha)
     grad = pointer_to(row + GRAD, begin, DTYPE)
     out = pointer_to(row + WEIGHT, begin, tl.float32)
     at = tl.arange(0, BLOCK)
@@ -118,56 +132,6 @@ def _load(pointer, inside):
     """Load numbers as float32, all of them where there is no mask."""
     other = None if inside is None else 0.0
     return tl.load(pointer, mask=inside, other=other).to(tl.float32)
-
-
-@triton.jit
-def _mix(x, key):
-    """Mix 32 bits as :func:`adadecay.rounding.mix` does."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = ((x ^ (x >> 15)) + key) * 0x846CA68B
-    return x ^ (x >> 16)
-
-
-@triton.jit
-def _rounder(places, tensor, begin, seed, step):
-    """Return what the random numbers of a chunk depend on.
-
-    A run of the tensor has ``length`` elements; ``near`` is that or just more than a
-    chunk, so that places in the chunk and in the run fit into float32.
-    """
-    number = tl.load(places + 4 * tensor).to(tl.uint32)
-    start = tl.load(places + 4 * tensor + 1)
-    length = tl.load(places + 4 * tensor + 2)
-    skipped = tl.load(places + 4 * tensor + 3) - length
-    step = tl.load(step).to(tl.uint32)
-    seed = seed.to(tl.uint32)
-    runs = begin // length
-    near = tl.minimum(length, CHUNK + 1)
-    left = tl.minimum((runs + 1) * length - begin, near)
-    return (
-        _mix(_mix(seed, step), number),
-        _mix(_mix(number, seed), step),
-        start + begin + runs * skipped,
-        skipped,
-        (near - left).to(tl.int32),
-        1.0 / near.to(tl.int32).to(tl.float32),
-    )
-
-
-@triton.jit
-def _rounded(x, rounder, at):
-    """Round to bfloat16 at random; ``at`` is the place of an element in its chunk.
-
-    Half a place more keeps the quotient away from integers: it need not be exact.
-    """
-    first_key, second_key, base, skipped, passed, reciprocal = rounder
-    runs = (((at + passed).to(tl.float32) + 0.5) * reciprocal).to(tl.int32)
-    place = base + at + runs * skipped
-    x_bits = x.to(tl.uint32, bitcast=True)
-    key = second_key ^ (place >> 32).to(tl.uint32)
-    x_bits += _mix(place.to(tl.uint32) ^ first_key, key) >> 16
-    upper = (x_bits & 0xFFFF0000).to(tl.float32, bitcast=True)
-    return tl.where(x == x, upper, x)
 
 
 @triton.jit
@@ -210,7 +174,7 @@ def _step_tile(
         d = tl.fma(momentum, m, d) if NESTEROV else m
     w = tl.fma(-lr, d, w)
     if rounder is not None:
-        w = _rounded(w, rounder, at)
+        w = rounded(w, rounder, at)
     tl.store(weight, w.to(DTYPE), mask=inside)
 
 
@@ -223,6 +187,7 @@ def update(
     chunks,
     coefs,
     n_chunks,
+    alpha,
     lr,
     decay,
     momentum,
@@ -245,7 +210,8 @@ def update(
     Args:
         table: see above.
         chunks: see above.
-        coefs: None where there is no decay.
+        coefs: None where there is no decay; moments of layers that are here in part.
+        alpha: steepness, which only moments need.
         n_chunks: the number of chunks.
         lr: learning rate, a number or the address of one on the device.
         decay: decay coefficient, a number or the address of one on the device.
@@ -282,11 +248,11 @@ def update(
     scalars = (_scalar(lr), _scalar(decay), momentum, gain, scale)
     layer_coefs = None
     if coefs is not None:
-        layer_coefs = _load_coefs(coefs, row)
+        layer_coefs = _load_coefs(coefs, row, alpha)
     rounder = None
     if places is not None:
         tensor = tl.load(chunks + 2 * c).to(tl.int64)
-        rounder = _rounder(places, tensor, begin, seed, step)
+        rounder = rounder_of(places, tensor, begin, seed, step)
     for k in tl.range(0, whole, BLOCK):
         _step_tile(
             grad + k + at, weight + k + at, buffer + k + at, None,
