@@ -228,6 +228,12 @@ class DecaySettings:
     order: Order = BY_LR[1]
 
     @property
+    def reads_moments(self) -> bool:
+        """Whether θ comes from the moments of layers."""
+        own = any(isinstance(rule, AdaDecayRule) for rule in self.rules)
+        return own or self.change is not None
+
+    @property
     def change(self) -> "Changes | None":
         """What changes θ layer by layer, if anything does."""
         found = [rule for rule in self.rules if type(rule).change is not Rule.change]
@@ -305,7 +311,8 @@ def advance(
     collected: list[GroupTensors],
     scale: Scalar = 1.0,
     skipped: Scalar = 0.0,
-) -> None:
+    moments: bool = False,
+) -> list[GroupTensors] | None:
     """Let the rules see a step.
 
     Args:
@@ -313,17 +320,18 @@ def advance(
         collected: the groups' tensors that have gradients.
         scale: by what the gradients were multiplied.
         skipped: not 0 where the optimizer will skip this step.
+        moments: whether the moments of layers are wanted too.
+
+    Returns:
+        What lies here of DTensors' groups, with these moments.
     """
     rules = [rule for rule in rules if rule.remembers]
     if not rules or not any(tensors.params for tensors in collected):
-        return
-    params = [param for tensors in collected for param in tensors.params]
-    grads = [grad for tensors in collected for grad in tensors.grads]
-    size = sum(param.numel() for param in params)
-    grad_norm = weight_norm = _norm(grads) / scale
-    if any(rule.reads_weights for rule in rules):
-        weight_norm = _norm(params)
-    seen = Seen(grad_norm, weight_norm, size, collected)
+        return None
+    weights = any(rule.reads_weights for rule in rules)
+    local, norms = sharding.groups_and_norms(collected, moments, weights)
+    size = sum(param.numel() for tensors in collected for param in tensors.params)
+    seen = Seen(norms.grads / scale, norms.weights, size, collected)
     # A checkpoint's trial step, with lr = 0 and no gradient, leaves no trace.
     stays = seen.grad_norm == 0
     for tensors in collected:
@@ -335,23 +343,7 @@ def advance(
             tensors.group[rule.key] = torch.where(
                 stays, memory, rule.advance(memory, seen, number)
             )
-
-
-def _norm(tensors: list[Tensor]) -> Tensor:
-    """Return the norm of many tensors, of which some may be DTensors."""
-    meshes: dict[Any, list[Tensor]] = {}
-    for tensor in tensors:
-        sharded = sharding.is_sharded(tensor)
-        mesh = tensor.device_mesh if sharded else None  # type: ignore[attr-defined]
-        half = tensor.dtype in (torch.float16, torch.bfloat16)
-        kind = torch.float32 if half else None
-        norm = torch.linalg.vector_norm(tensor, dtype=kind)
-        meshes.setdefault(mesh, []).append(norm)
-    totals: list[Tensor] = []
-    for mesh, norms in meshes.items():
-        total: Any = torch.stack([norm.double() for norm in norms]).norm()
-        totals.append(total if mesh is None else total.full_tensor())
-    return torch.stack(totals).norm()  # type: ignore[no-any-return]
+    return local
 
 
 def coefficient(rules: Sequence[Rule], group: Group) -> Scalar:

@@ -51,10 +51,13 @@ def from_local(part: Tensor, whole: Any) -> Tensor:
 
 
 def all_rates(
-    groups: list[GroupTensors],
+    groups: list[GroupTensors], local: list[GroupTensors] | None = None
 ) -> Iterator[tuple[GroupTensors, GroupTensors, list[int], list[Tensor]]]:
-    """Yield the groups that decay, what lies here of them, indices, and θ there."""
-    for tensors, here in zip(groups, local_groups(groups), strict=True):
+    """Yield the groups that decay, what lies here of them, indices, and θ there.
+
+    ``local`` is what :func:`local_groups` has given for the groups, if it is known.
+    """
+    for tensors, here in zip(groups, local or local_groups(groups), strict=True):
         for indices, thetas in group_rates(here) if tensors.decays else ():
             yield tensors, here, indices, thetas
 
@@ -94,6 +97,65 @@ def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
         else group
         for group, of, split in zip(groups, rows, sharded, strict=True)
     ]
+
+
+class Norms(NamedTuple):
+    """Of all gradients, and of all weights that have one."""
+
+    grads: Tensor
+    weights: Tensor
+
+
+def groups_and_norms(
+    groups: list[GroupTensors], moments: bool, weights: bool
+) -> tuple[list[GroupTensors] | None, Norms]:
+    """Return the local groups, if their moments are wanted, and norms over the model.
+
+    The norm of a layer follows from its moments, so one collective brings both.
+
+    Args:
+        groups: the groups.
+        moments: whether the moments of layers are wanted.
+        weights: whether the norm of the weights is wanted; without, it is that of the
+            gradients.
+    """
+    others = [group._replace(grads=group.params) for group in groups if weights]
+    local = None
+    if any(is_sharded(grad) for group in groups for grad in group.grads):
+        known = [moments and group.decays for group in groups]
+        first = [
+            group if kept else _pooled(group)
+            for group, kept in zip(groups, known, strict=True)
+        ]
+        found = local_groups([*first, *map(_pooled, others)])
+        groups, others = found[: len(groups)], found[len(groups) :]
+        local = groups if moments else None
+    total = _norm(groups)
+    return local, Norms(total, _norm(others) if weights else total)
+
+
+def _pooled(group: GroupTensors) -> GroupTensors:
+    """Return a group whose tensors form one layer for each mesh."""
+    meshes: dict[DeviceMesh | None, list[int]] = {}
+    for i, grad in enumerate(group.grads):
+        meshes.setdefault(getattr(grad, "device_mesh", None), []).append(i)
+    members = list(meshes.values())
+    return group._replace(members=members, decays=True, unit_mean=False, change=None)
+
+
+def _norm(groups: list[GroupTensors]) -> Tensor:
+    """Return the norm of all gradients of groups, from moments where there are some."""
+    norms: list[Tensor] = []
+    for group in groups:
+        if group.moments is not None:
+            count, mean, deviation, _ = group.moments.unbind(1)
+            norms += (count.sqrt() * torch.hypot(mean, deviation)).double()
+            continue
+        for grad in group.grads:
+            half = grad.dtype in (torch.float16, torch.bfloat16)
+            kind = torch.float32 if half else None
+            norms.append(torch.linalg.vector_norm(grad, dtype=kind).double())
+    return torch.stack(norms).norm()  # type: ignore[no-any-return]
 
 
 class _Layer(NamedTuple):

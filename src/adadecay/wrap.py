@@ -25,7 +25,7 @@ from adadecay import audit, cautious, decay, gpu, rules, sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
-from adadecay.rules import AdaDecayRule, Cautious, DecaySettings, Rule
+from adadecay.rules import Cautious, DecaySettings, Rule
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 
@@ -289,10 +289,15 @@ def foreseen(optimizer: Any) -> Iterator[list[GroupTensors]]:
             group[key] = memory
 
 
-def decays(optimizer: Any, groups: list[GroupTensors]) -> Iterator[Any]:
+def decays(
+    optimizer: Any,
+    groups: list[GroupTensors],
+    local: list[GroupTensors] | None = None,
+) -> Iterator[Any]:
     """Yield what decays: a group's tensors, indices, the weights here, λ_t, and θ.
 
-    θ is None where it is 1 everywhere.
+    θ is None where it is 1 everywhere. ``local`` is what lies here of the groups, with
+    moments, if it is known.
     """
     settings = optimizer._decay_settings
     own = settings.rules
@@ -301,8 +306,9 @@ def decays(optimizer: Any, groups: list[GroupTensors]) -> Iterator[Any]:
         for tensors in groups
         if tensors.decays and tensors.params
     )
-    if settings.change or any(isinstance(rule, AdaDecayRule) for rule in own):
-        found = ((each[0], *each[2:]) for each in sharding.all_rates(groups))
+    if settings.reads_moments:
+        rates = sharding.all_rates(groups, local)
+        found = ((tensors, *rest) for tensors, _, *rest in rates)
     for tensors, indices, thetas in found:
         params = [sharding.to_local(tensors.params[i]) for i in indices]
         yield tensors, indices, params, rules.coefficient(own, tensors.group), thetas
@@ -312,8 +318,10 @@ def _decaying(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
     """Let the rules see this step, and yield what decays."""
     groups, scale = collected(optimizer), getattr(optimizer, "grad_scale", None)
     scale = 1.0 if scale is None else host_scalar(scale)
-    rules.advance(optimizer._decay_settings.rules, groups, scale, skipped)
-    yield from decays(optimizer, groups)
+    settings = optimizer._decay_settings
+    moments = settings.reads_moments
+    local = rules.advance(settings.rules, groups, scale, skipped, moments)
+    yield from decays(optimizer, groups, local)
 
 
 def _shrink_weights(optimizer: Any, late: list[Any]) -> list[cautious.Shrunk]:

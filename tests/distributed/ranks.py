@@ -21,7 +21,13 @@ import torch
 import torch.distributed as dist
 from problems import LAYERS
 from ranks_rounding import stochastic_rounding
-from ranks_rules import every_rule
+from ranks_rules import (
+    REMEMBERING,
+    collectives_of_rules,
+    every_rule,
+    memories,
+    trial_step_of_a_checkpoint,
+)
 from ranks_zero import zero_redundancy
 from torch import nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -488,7 +494,7 @@ def checkpoints(rank, size):
     spans = {4: (0, 10), 2: (10, 20), 1: (20, 30)}
     first, last = spans[size]
     mesh = init_device_mesh("cpu", (size,))
-    for kind in ("adadecay", "adamw"):
+    for kind in ("adadecay", "adamw", "rules"):
         model = shard_layers(network(), mesh)
         if kind == "adadecay":
             optimizer = make_adadecay(model, {"momentum": 0.9, "nesterov": True})
@@ -496,7 +502,7 @@ def checkpoints(rank, size):
             plain = torch.optim.AdamW(
                 model.named_parameters(), lr=0.01, weight_decay=0.3
             )
-            optimizer = adaptive_decay(plain)
+            optimizer = adaptive_decay(plain, rule=REMEMBERING.get(kind))
         if first:
             with torch.no_grad():
                 for param in model.parameters():
@@ -529,10 +535,13 @@ def checkpoints(rank, size):
             twin = make_adadecay(alone, {"momentum": 0.9, "nesterov": True})
         else:
             twin = adaptive_decay(
-                torch.optim.AdamW(alone.parameters(), lr=0.01, weight_decay=0.3)
+                torch.optim.AdamW(alone.parameters(), lr=0.01, weight_decay=0.3),
+                rule=REMEMBERING.get(kind),
             )
         train(alone, twin, torch.float64, last=last)
         assert_same_parameters(model, alone, torch.float64)
+        for ours, theirs in zip(*map(memories, (optimizer, twin)), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=0)
 
 
 EVERYWHERE = (
@@ -550,6 +559,8 @@ EVERYWHERE = (
     checkpoints,
     zero_redundancy,
     every_rule,
+    collectives_of_rules,
+    trial_step_of_a_checkpoint,
     stochastic_rounding,
 )
 SCENARIOS = {

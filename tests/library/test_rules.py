@@ -141,9 +141,23 @@ def test_cautious_compares_signs_of_tiny_numbers():
     assert param.tolist() == pytest.approx([0.49e-30, 1.01e-30], rel=1e-5)
 
 
+class DecoupledSGD(torch.optim.SGD):
+    """SGD whose decay is that of AdamW: torch has none."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        [group] = self.param_groups
+        for param in group["params"]:
+            param.mul_(1 - group["lr"] * group["weight_decay"])
+        kept, group["weight_decay"] = group["weight_decay"], 0.0
+        super().step(closure)
+        group["weight_decay"] = kept
+
+
 BASES = {
     "AdamW": (torch.optim.AdamW, {}),
     "Adam": (torch.optim.Adam, {"decoupled_weight_decay": True}),
+    "SGD": (torch.optim.SGD, {"momentum": 0.9}),
     "Muon": (torch.optim.Muon, {}),
 }
 FLAGS = [{"foreach": False}, {"foreach": True}]
@@ -155,19 +169,20 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "flags"), CASES)
-@pytest.mark.parametrize("kind", ["alpha 0", "peak", "independent"])
-def test_special_cases_are_the_optimizer_to_the_bit(name, flags, kind):
+@pytest.mark.parametrize("case", ["alpha 0", "peak", "independent"])
+def test_special_cases_are_the_optimizer_to_the_bit(name, flags, case):
     make, options = BASES[name]
     rule, plain = {
         "alpha 0": (AdaDecayRule(0.0), LAMBDA),
         "peak": (Corrected(0.1), LAMBDA),
         "independent": (Independent(0.3), LAMBDA / 0.3),
-    }[kind]
+    }[case]
     ends = []
     for wrapped in (True, False):
         params = parameters(dtype=torch.float32)
         own = {"lr": 0.1, "weight_decay": LAMBDA if wrapped else plain}
-        optimizer = make(params, **own, **options, **flags)
+        kind = make if wrapped or name != "SGD" else DecoupledSGD
+        optimizer = kind(params, **own, **options, **flags)
         if wrapped:
             adaptive_decay(optimizer, rule=rule)
         train(optimizer, params, range(20))
