@@ -9,6 +9,7 @@ from torch import nn
 from adadecay.lab import Study, optimizers, run
 from adadecay.lab.optimizers.module_wise import ModuleWise
 from adadecay.lab.optimizers.rules import RULES
+from adadecay.lab.settings import flatten
 from adadecay.lab.spec_file import SpecError, read_spec
 from adadecay.lab.trial import prepare
 
@@ -44,6 +45,8 @@ def test_labels_name_the_rule(tmp_path):
     trials = study.plan.trials
     assert len({trial.id for trial in trials}) == 6
     assert "rule" not in trials[0].definition["optimizer"]["arguments"]
+    said = [dict(flatten(trial.definition)).get("optimizer.rule") for trial in trials]
+    assert said[:3] == [None, "cautious", "corrected(peak_lr=0.1)"]
     again = study.vary(epochs=2)
     assert labels(again) == labels(study)
     assert {trial.definition["epochs"] for trial in again.plan.trials} == {2}
