@@ -216,8 +216,13 @@ def _key(optimizer: Any) -> Hashable | None:
     items = list(held.items())
     for number, group in enumerate(optimizer.param_groups):
         items += [((number, k), v) for k, v in group.items() if k not in apart]
-        sides = frozenset(len(param.shape) for param in group["params"])
-        device = str(group["params"][0].device)
-        items.append((number, (sides, device, type(group["lr"]))))
-    simple = all(isinstance(value, SIMPLE) for _, value in items)
-    return (type(optimizer), *items) if simple and not optimizer.state else None
+        kinds = frozenset((len(p.shape), p.device.type) for p in group["params"])
+        items.append((number, (kinds, type(group.get("lr")))))
+    if optimizer.state or not all(isinstance(value, SIMPLE) for _, value in items):
+        return None
+    key = (type(optimizer), *items)
+    try:
+        hash(key)  # a tuple may hold what has none
+    except TypeError:
+        return None
+    return key

@@ -308,11 +308,14 @@ def test_what_advances_the_memory(rule):
     assert memories(optimizer) != before
 
 
-@every_rule
-def test_a_step_that_a_fused_optimizer_skips_leaves_no_trace(rule):
+COUPLED = [(rule, False) for rule in (AdaDecayRule(2.0), GradientNorm())]
+
+
+@pytest.mark.parametrize(("rule", "decoupled"), [(r, True) for r in RULES] + COUPLED)
+def test_a_step_that_a_fused_optimizer_skips_leaves_no_trace(rule, decoupled):
     params = parameters(dtype=torch.float32)
     inner = torch.optim.AdamW(params, lr=0.1, weight_decay=LAMBDA, fused=True)
-    optimizer = adaptive_decay(inner, rule=rule)
+    optimizer = adaptive_decay(inner, rule=rule, decoupled=decoupled)
     train(optimizer, params, range(2))
     start, before = weights(params), memories(optimizer)
     set_gradients(params, 5)
