@@ -75,13 +75,29 @@ def test_tensors_that_are_not_aligned(dtype):
 
 @pytest.mark.parametrize("options", SGD_SETTINGS, ids=str)
 def test_alpha_zero_is_sgd(options):
+    check_alpha_zero(80, options)
+
+
+@pytest.mark.parametrize("arch", [75, 90, 100, 120])
+def test_alpha_zero_is_sgd_on_other_architectures(arch):
+    check_alpha_zero(arch, SGD_SETTINGS[-2])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("options", SGD_SETTINGS, ids=str)
+@pytest.mark.parametrize("arch", [75, 90, 100, 120])
+def test_alpha_zero_is_sgd_with_every_option(arch, options):
+    check_alpha_zero(arch, options)
+
+
+def check_alpha_zero(arch, options):
     rng = np.random.default_rng(3)
     start = make(rng)
     options = {"lr": 0.1, "weight_decay": 0.05, **options}
     ours = Steps([p.clone() for p in start], alpha=0.0, **options)
     theirs = [torch.nn.Parameter(p) for p in start]
     sgd = torch.optim.SGD(theirs, foreach=True, **options)
-    with EmulatedGPU():
+    with EmulatedGPU(arch):
         for _ in range(3):
             grads = make(rng)
             for param, grad in zip(theirs, grads, strict=True):

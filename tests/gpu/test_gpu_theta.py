@@ -52,9 +52,10 @@ def test_every_steepness(alpha):
     assert worst_error(rates(grads, alpha=alpha), grads, alpha) <= 1e-6
 
 
-def test_unit_mean():
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_unit_mean(arch):
     grads = list(gradients(left_out=(MILLION,)).values())
-    found = rates(grads, unit_mean=True)
+    found = rates(grads, arch=arch, unit_mean=True)
     assert worst_error(found, grads, unit_mean=True) <= 1e-6
     for each in found:
         assert each.double().mean().item() == pytest.approx(1, abs=1e-6)
@@ -77,9 +78,9 @@ def test_pooled_layers():
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 4711, 99_999])
+@pytest.mark.parametrize("place", [0, 65_999])
 def test_a_layer_that_is_not_finite_has_theta_one(wrong, place):
-    grad = torch.randn(100_000)
+    grad = torch.randn(66_000)
     grad[place] = wrong
     (found,) = rates([grad])
     assert torch.equal(found, torch.ones_like(grad))
