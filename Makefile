@@ -2,33 +2,37 @@
 #   make demo    the quickstart: SGD against AdaDecay on real digits
 #   make test    lint, types and every test
 #   make lint    ruff and mypy alone
+#   make docs    the documentation site, in site/
 #   make bench   the cost of a step
 #   make gpu     the tests of the GPU engine on a GPU, a self-test, the cost of a step
 #   make soak    the attack on library and lab in a shortened form, from seeds
 #   make dist    a wheel with the kernel, and an sdist, in dist/
-#   make lock    renew the two lock files from pyproject.toml (maintainers)
+#   make lock    renew the lock files from pyproject.toml (maintainers)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The kernel is compiled at install time, so its sources make the install stale too.
 BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/adadecay/csrc/*.hpp)
-# Two pytest workers on two cores: one thread each for torch and its like.
+# One thread each for torch and its like; tests that wait leave a core to a third worker.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test lint bench gpu soak dist lock clean
+.PHONY: demo test lint docs bench gpu soak dist lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adadecay demo
 
 test: lint
 	@if [ "$$CI" = true ]; then sh tools/chromium.sh; fi
-	$(PYTEST) -n 2 --dist worksteal tests
+	$(PYTEST) -n 3 --dist worksteal tests
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv-docs/.docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 bench: $(VENV)/.test
 	$(BIN)/adadecay bench step
@@ -61,8 +65,13 @@ $(VENV)/.test: requirements-test.lock $(BUILD_INPUTS) | $(BIN)/python
 	$(PIP) install --no-deps -e .
 	touch $@ $(VENV)/.demo
 
+.venv-docs/.docs: requirements-docs.lock
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	touch $@
+
 lock:
 	$(PYTHON) tools/lock.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) .venv-docs site build dist src/*.egg-info

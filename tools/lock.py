@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("demo", "test")
+GROUPS = ("demo", "docs", "test")
 
 
 def expand(project: dict, group: str) -> list[str]:

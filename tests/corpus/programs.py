@@ -7,7 +7,7 @@ starts it with the instruction set pinned and compares with ``digests.json``.
 
 import hashlib
 import json
-import os
+import multiprocessing
 import pathlib
 import sys
 import warnings
@@ -197,14 +197,13 @@ def rule_programs():
             yield f"{name} | {size}", train(named, adaptive_decay(inner, rule=rule))
 
 
-def rank_programs():
+def rank_programs(folder, rank, size):
     """AdaDecay and a wrapped AdamW on DTensors; each rank digests its own part."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = dist.FileStore(os.environ["CORPUS_STORE"], size)
+    store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     mesh = init_device_mesh("cpu", (size,))
     shapes = {**SHAPES, "b.bias": (2,)}
@@ -261,17 +260,34 @@ ALONE = {
 }
 
 
-def main(target):
+def run_rank(folder, rank, size):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # one of the options has no decay
-    alone = ALONE if os.environ["WORLD_SIZE"] == "1" else {}
+    alone = {name: programs() for name, programs in ALONE.items()} if size == 1 else {}
     found = {
         f"{section} | {name}": digest(tensors)
-        for section, programs in {**alone, "ranks": rank_programs}.items()
-        for name, tensors in programs()
+        for section, programs in {
+            **alone,
+            "ranks": rank_programs(folder, rank, size),
+        }.items()
+        for name, tensors in programs
     }
-    pathlib.Path(target).write_text(json.dumps(found))
+    pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found))
+
+
+def main(folder, size):
+    """Fork the ranks from a process that has imported torch and computed nothing."""
+    fork = multiprocessing.get_context("fork")
+    ranks = [
+        fork.Process(target=run_rank, args=(folder, rank, size), daemon=True)
+        for rank in range(size)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    sys.exit(max(abs(rank.exitcode) for rank in ranks))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], int(sys.argv[2]))
