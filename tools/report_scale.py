@@ -34,15 +34,19 @@ def fill(study: Study, seed: int = 0) -> int:
     for trial in study.plan.unique:
         folder = trial_folder(study.folder, trial.id)
         folder.mkdir(parents=True, exist_ok=True)
-        name = trial.definition["optimizer"]["name"]
+        name = trial.definition.optimizer.name
         layers = []
         if name == "adadecay":
             layers = [f"{i}.weight" for i in range(LAYERS[trial.cell.dataset])]
-        record = {"format": FORMAT, "id": trial.id, "definition": trial.definition}
+        record = {
+            "format": FORMAT,
+            "id": trial.id,
+            "definition": trial.definition.to_json(),
+        }
         record |= {"layers": layers, "origin": {"commit": "simulated"}}
         (folder / "trial.json").write_text(json.dumps(record))
         printed = paper.published(trial.cell.dataset, trial.cell.network, name)
-        epochs = trial.definition["epochs"]
+        epochs = trial.definition.epochs
         lines = epoch_lines(rng, printed.average, epochs, len(layers))
         (folder / "epochs.jsonl").write_bytes(lines)
         done = {"status": "done", "epochs": epochs, "score": printed.average}

@@ -81,6 +81,12 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    if all(param.grad is None for param in params):
+        raise ValueError(
+            "no parameter has a gradient, so there is no θ to describe: call measure "
+            "after backward() and before zero_grad()"
+        )
     return _measure(optimizer, model, samples)
 
 

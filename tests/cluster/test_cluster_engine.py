@@ -50,7 +50,8 @@ def make(monkeypatch, address):
 
 def jobs(count, dataset=None):
     """Give out so many jobs, then none; and note how many were asked for."""
-    definition = {"dataset": None if dataset is None else {"name": dataset}}
+    component = None if dataset is None else SimpleNamespace(name=dataset)
+    definition = SimpleNamespace(dataset=component)
     asked = []
 
     def next_job():

@@ -163,8 +163,19 @@ def test_what_does_not_decay_is_not_described():
     model[0].weight.grad = None
     optimizer = AdaDecay(param_groups(model, 0.1), lr=0.1)
     assert [layer.name for layer in measure(optimizer)] == ["2.weight"]
-    model.zero_grad()
+    model[2].weight.grad = None
     assert measure(optimizer) == []
+    model.zero_grad()
+    with pytest.raises(ValueError, match=r"no parameter has a gradient.*zero_grad"):
+        measure(optimizer)
+
+
+def test_a_step_without_gradients_does_not_stop_a_monitor():
+    seen = []
+    optimizer = MAKERS["AdaDecay"](network())
+    Monitor(optimizer, [lambda step, layers: seen.append((step, layers))])
+    optimizer.step()
+    assert seen == [(0, [])]
 
 
 def test_errors():

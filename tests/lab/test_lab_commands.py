@@ -13,6 +13,7 @@ import torch
 from lab_runs import small_study
 from typer.testing import CliRunner
 
+import adadecay
 from adadecay.commands import app
 from adadecay.commands.run import exit_status, how_to_go_on
 from adadecay.commands.tables import describe_estimate
@@ -324,3 +325,8 @@ def test_a_worker_for_each_gpu_that_cuda_shows(tmp_path, monkeypatch, visible, c
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert local.default_workers(device="auto", threads=1) == count
+
+
+def test_the_version_is_printed():
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.output) == (0, f"adadecay {adadecay.__version__}\n")

@@ -111,7 +111,7 @@ def test_every_optimizer_has_the_same_seeds_in_every_cell():
     plan = make_plan(read_spec("paper/comparison"))
     seeds = {}
     for trial in plan.trials:
-        seeds.setdefault(trial.number, set()).add(trial.definition["seed"])
+        seeds.setdefault(trial.number, set()).add(trial.definition.seed)
     assert all(len(found) == 1 for found in seeds.values())
     assert len({seed for found in seeds.values() for seed in found}) == 50
 
@@ -130,12 +130,12 @@ def test_deep_and_shallow_networks_get_their_own_settings():
     for trial in plan.trials:
         key = trial.cell.network, trial.label
         found[key] = trial.definition
-    assert found["nn-2", "adam"]["lr"] == 1e-3
-    assert found["resnet-18", "adam"]["lr"] == 1e-4
-    assert found["nn-2", "adam"]["schedule"]["name"] == "constant"
-    assert found["nn-2", "sgd"]["schedule"]["name"] == "sigmoid"
+    assert found["nn-2", "adam"].lr == 1e-3
+    assert found["resnet-18", "adam"].lr == 1e-4
+    assert found["nn-2", "adam"].schedule.name == "constant"
+    assert found["nn-2", "sgd"].schedule.name == "sigmoid"
     gamma = {
-        network: found[network, "entropy-sgd"]["optimizer"]["arguments"]["gamma"]
+        network: found[network, "entropy-sgd"].optimizer.arguments["gamma"]
         for network in ("nn-2", "resnet-18")
     }
     assert gamma == {"nn-2": 1e-4, "resnet-18": 0.03}
@@ -146,7 +146,7 @@ def test_a_cells_own_numbers_come_before_the_studys():
     cells = [{"dataset": "digits", "network": "nn-3", **own}, *BASE["cells"]]
     plan = make_plan(make_spec({**BASE, "cells": cells}))
     found = {
-        (t.cell.network, t.definition["epochs"], t.definition["batch_size"], t.number)
+        (t.cell.network, t.definition.epochs, t.definition.batch_size, t.number)
         for t in plan.trials
     }
     assert found == {("nn-3", 7, 32, 0), ("nn-2", 3, 128, 0), ("nn-2", 3, 128, 1)}
@@ -294,17 +294,17 @@ def test_a_revision_is_written_only_where_code_computes_something_else():
     plan = make_plan(read_spec("paper/comparison"))
     parts = {}
     for trial in plan.trials:
-        part = trial.definition["optimizer"]
-        parts.setdefault(part["name"], set()).add(part.get("revision"))
+        part = trial.definition.optimizer
+        parts.setdefault(part.name, set()).add(part.to_json().get("revision"))
     assert parts.pop("entropy-sgd") == {2}
     assert all(found == {None} for found in parts.values())
 
 
 def test_accelerated_sgd_has_its_authors_kappa_on_deep_networks():
     found = {
-        (trial.cell.network, trial.definition["optimizer"]["arguments"]["kappa"])
+        (trial.cell.network, trial.definition.optimizer.arguments["kappa"])
         for trial in make_plan(read_spec("paper/comparison")).trials
-        if trial.definition["optimizer"]["name"] == "accelerated-sgd"
+        if trial.definition.optimizer.name == "accelerated-sgd"
     }
     shallow = {name for name, kappa in found if kappa == 1e3}
     deep = {name for name, kappa in found if kappa == 1e4}

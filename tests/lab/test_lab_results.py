@@ -183,7 +183,7 @@ def test_the_estimate_is_what_epochs_took(study):
     left = [t for t in longer.plan.unique if not states[t.id].finished]
     assert len(left) == 12
     timings = read_json(study.folder / "timings.json")
-    expected = sum(timings[trial.timing] * 3 for trial in left)
+    expected = sum(timings[trial.definition.timing] * 3 for trial in left)
     found = estimate(left, study.folder, workers=2)
     assert found.unknown == 0
     assert found.seconds == pytest.approx(expected / 2)
@@ -199,7 +199,7 @@ def test_a_few_batches_tell_how_long_an_epoch_takes(tmp_path):
         tmp_path, "sgd", "entropy-sgd", dataset="digits", network="nn-2", trials=3
     )
     found = measure(study.plan.trials, batches=2)
-    assert set(found) == {trial.timing for trial in study.plan.trials}
+    assert set(found) == {trial.definition.timing for trial in study.plan.trials}
     assert len(found) == 2
     assert all(0 < seconds < 60 for seconds in found.values())
     total = estimate(study.plan.trials, tmp_path, workers=1, measured=found)
@@ -211,7 +211,7 @@ def test_each_trial_tells_where_it_comes_from(study):
     record = read_json(
         trial_folder(study.folder, study.plan.trials[0].id) / "trial.json"
     )
-    assert record["definition"] == study.plan.trials[0].definition
+    assert record["definition"] == study.plan.trials[0].definition.to_json()
     environment = record["environment"]
     names = {"torch", "threads", "instructions", "device", "kernel"}
     assert names | {"kernel_revision", "data"} == set(environment)

@@ -44,12 +44,13 @@ def test_labels_name_the_rule(tmp_path):
     ]
     trials = study.plan.trials
     assert len({trial.id for trial in trials}) == 6
-    assert "rule" not in trials[0].definition["optimizer"]["arguments"]
-    said = [dict(flatten(trial.definition)).get("optimizer.rule") for trial in trials]
+    assert "rule" not in trials[0].definition.optimizer.arguments
+    settings = [dict(flatten(trial.definition.to_json())) for trial in trials]
+    said = [setting.get("optimizer.rule") for setting in settings]
     assert said[:3] == [None, "cautious", "corrected(peak_lr=0.1)"]
     again = study.vary(epochs=2)
     assert labels(again) == labels(study)
-    assert {trial.definition["epochs"] for trial in again.plan.trials} == {2}
+    assert {trial.definition.epochs for trial in again.plan.trials} == {2}
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,8 @@ def test_a_variant_says_what_was_changed():
     plan = make_plan(changed)
     assert len(plan.trials) == 5 * 6 * 3
     assert {cell.network for cell in plan.cells} == {"nn-2", "resnet-18"}
-    assert {t.definition["network"]["arguments"]["width"] for t in plan.trials} == {
-        0.25
-    }
-    assert {t.definition["epochs"] for t in plan.trials} == {10}
+    assert {t.definition.network.arguments["width"] for t in plan.trials} == {0.25}
+    assert {t.definition.epochs for t in plan.trials} == {10}
     again = vary(changed, seed=1)
     assert again.name.endswith("width=0.25,seed=1]")
     assert not {t.id for t in make_plan(again).trials} & {t.id for t in plan.trials}

@@ -38,7 +38,7 @@ def test_the_loop_is_the_loop_that_one_would_write(tmp_path):
     study = _study(tmp_path)
     run(study, workers=0)
     (found,) = numbers(study).values()
-    seed = study.plan.trials[0].definition["seed"]
+    seed = study.plan.trials[0].definition.seed
     digits = datasets.load("digits")
     weights = torch.Generator().manual_seed(derive(seed, "weights"))
     network = networks.make(

@@ -71,7 +71,7 @@ def test_the_conditions_are_those_of_the_paper_and_of_our_study():
         place = trial.cell.dataset
         most[place] = max(most[place], trial.number + 1)
         asked = trial.definition
-        assert (asked["epochs"], asked["batch_size"]) == (100, 128)
+        assert (asked.epochs, asked.batch_size) == (100, 128)
     named = {paper.canonical(place): count for place, count in most.items()}
     assert named == dict(paper.TRIALS)
 

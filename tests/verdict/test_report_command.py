@@ -41,7 +41,7 @@ def test_it_writes_the_page_and_says_where(ran):
     assert "digits · NN-2" in text
     assert "4 of 4" in text
     for trial in ran.plan.trials:
-        assert f"{trial.number}: {trial.definition['seed']}" in text
+        assert f"{trial.number}: {trial.definition.seed}" in text
 
 
 def test_more_can_be_cut_from_the_tails(ran, tmp_path):

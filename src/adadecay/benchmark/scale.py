@@ -107,7 +107,11 @@ def _write_trial(root: Path, trial: Trial, epochs: int) -> None:
     folder = trial_folder(root, trial.id)
     folder.mkdir(parents=True, exist_ok=True)
     layers = [f"{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
-    record = {"definition": trial.definition, "layers": layers, "id": trial.id}
+    record = {
+        "definition": trial.definition.to_json(),
+        "layers": layers,
+        "id": trial.id,
+    }
     (folder / "trial.json").write_text(json.dumps(record))
     log = "".join(_line(trial, epoch) for epoch in range(epochs))
     (folder / "epochs.jsonl").write_text(log)
@@ -117,11 +121,11 @@ def _write_trial(root: Path, trial: Trial, epochs: int) -> None:
 
 
 def _line(trial: Trial, epoch: int) -> str:
-    score = 98 + (trial.definition["seed"] % 1000 + epoch) / 2000
+    score = 98 + (trial.definition.seed % 1000 + epoch) / 2000
     row: dict[str, Any] = {"epoch": epoch, "lr": 0.1, "train_loss": 1 / (epoch + 1)}
     row |= {"test_loss": 0.1, "test_accuracy": score, "seconds": 1.0}
     row["evaluation_seconds"] = 0.1
-    if trial.definition["optimizer"]["name"] == "adadecay":
+    if trial.definition.optimizer.name == "adadecay":
         row["rates"] = {"mean": [0.7] * 6, "power": [0.9] * 6}
     return json.dumps(row, separators=(",", ":")) + "\n"
 

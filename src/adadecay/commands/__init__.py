@@ -1,7 +1,10 @@
 """The subcommands of ``adadecay``, one module each: parse, call, print."""
 
+from typing import Annotated
+
 import typer
 
+from adadecay import __version__
 from adadecay.commands import (
     audit,
     bench,
@@ -27,8 +30,24 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"adadecay {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
     """Keep a single subcommand from becoming the whole command."""
 
 

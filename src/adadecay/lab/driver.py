@@ -189,7 +189,7 @@ class _Keeper:
         record = {
             "format": 1,
             "id": trial.id,
-            "definition": trial.definition,
+            "definition": trial.definition.to_json(),
             "environment": event.environment,
             "layers": event.layers,
             "origin": self.origin,
@@ -215,12 +215,12 @@ class _Keeper:
         record = {
             "status": event.status,
             "epochs": len(rows),
-            "score": trial_score([row.get(trial.definition["score"]) for row in rows]),
+            "score": trial_score([row.get(trial.definition.score) for row in rows]),
             "seconds": round(seconds, 3),
         }
         self.store.finish(event.trial, record)
         self.progress.finished[event.status] += 1
-        self.timings[trial.timing] = seconds / len(rows)
+        self.timings[trial.definition.timing] = seconds / len(rows)
 
     def _fail(self, trial: str, reason: str, trace: str = "") -> None:
         rows = self.progress.rows.pop(trial, [])

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from adadecay.lab import datasets
 from adadecay.lab.datasets import Dataset
+from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
 from adadecay.lab.sources import is_own
@@ -27,10 +28,10 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
     return 100 * float((outputs.argmax(dim=1) == targets).double().mean())
 
 
-def load_dataset(named: dict[str, Any]) -> Dataset:
+def load_dataset(named: Component) -> Dataset:
     """Return a trial's dataset; a worker reads it once for all of its trials."""
-    arguments = json.dumps(named["arguments"], sort_keys=True)
-    return _cached_dataset(named["name"], named.get("source"), arguments)
+    arguments = json.dumps(dict(named.arguments), sort_keys=True)
+    return _cached_dataset(named.name, named.source, arguments)
 
 
 @functools.lru_cache(maxsize=2)
@@ -43,17 +44,17 @@ def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     return datasets.load(name, **given)
 
 
-def make_loss(definition: dict[str, Any]) -> Loss:
+def make_loss(definition: TrialDefinition) -> Loss:
     """Return the loss of outputs and targets: cross-entropy, or a user's own."""
-    if definition["loss"] is None:
+    if definition.loss is None:
         return nn.functional.cross_entropy
-    loss: Loss = load_object(definition["loss"]["name"])
+    loss: Loss = load_object(definition.loss.name)
     return loss
 
 
-def make_metric(definition: dict[str, Any]) -> tuple[str, Metric | None]:
+def make_metric(definition: TrialDefinition) -> tuple[str, Metric | None]:
     """Return name and function of what is scored; none where the loss is the score."""
-    if definition["metric"] is not None:
-        name = definition["score"].removeprefix("test_")
-        return name, load_object(definition["metric"]["name"])
-    return ("accuracy", accuracy) if definition["loss"] is None else ("", None)
+    if definition.metric is not None:
+        name = definition.score_name
+        return name, load_object(definition.metric.name)
+    return ("accuracy", accuracy) if definition.loss is None else ("", None)

@@ -5,17 +5,17 @@ resumed trial needs no scheduler state.
 """
 
 import math
-from typing import Any
 
 import torch
 
 from adadecay.lab import schedules
+from adadecay.lab.definition import TrialDefinition
 from adadecay.lab.sources import is_own
 
 __all__ = ["learning_rates"]
 
 
-def learning_rates(definition: dict[str, Any]) -> list[float]:
+def learning_rates(definition: TrialDefinition) -> list[float]:
     """Return the learning rate of each epoch.
 
     Args:
@@ -24,9 +24,9 @@ def learning_rates(definition: dict[str, Any]) -> list[float]:
     Returns:
         One rate for each epoch. A user's own schedule is run once, without training.
     """
-    name = definition["schedule"]["name"]
-    arguments = definition["schedule"]["arguments"]
-    start, epochs = definition["lr"], definition["epochs"]
+    name = definition.schedule.name
+    arguments = definition.schedule.arguments
+    start, epochs = definition.lr, definition.epochs
     if not is_own(name):
         return [
             schedules.learning_rate(name, epoch, epochs, start=start, **arguments)

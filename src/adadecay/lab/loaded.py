@@ -8,8 +8,8 @@ one: either would store one code's numbers under another's name.
 
 import sys
 from pathlib import Path
-from typing import Any
 
+from adadecay.lab.definition import TrialDefinition
 from adadecay.lab.registry import load_object
 from adadecay.lab.sources import LIVE, source_digest, source_modules
 
@@ -20,15 +20,15 @@ __all__ = ["check_code"]
 _seen: dict[str, tuple[dict[str, object], str]] = {}
 
 
-def check_code(definition: dict[str, Any]) -> None:
+def check_code(definition: TrialDefinition) -> None:
     """Import the user's functions of a trial, and refuse them if they are not its own.
 
     Args:
         definition: what defines the trial.
     """
-    for part in definition.values():
-        if isinstance(part, dict) and "source" in part:
-            _check(part["name"], part["source"])
+    for part in definition.components:
+        if part.source is not None:
+            _check(part.name, part.source)
 
 
 def _check(name: str, planned: str) -> None:

@@ -17,13 +17,14 @@ import numbers
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay.lab import optimizers
+from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
 from adadecay.lab.learning_rates import learning_rates
 from adadecay.lab.registry import load_object
@@ -52,13 +53,13 @@ class OptimizerMaker:
 
     def __init__(
         self,
-        definition: dict[str, Any],
+        definition: TrialDefinition,
         generator: torch.Generator,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name: str = definition["optimizer"]["name"]
-        self.arguments: dict[str, Any] = dict(definition["optimizer"]["arguments"])
-        self.lr: float = definition["lr"]
+        self.name: str = definition.optimizer.name
+        self.arguments: dict[str, Any] = dict(definition.optimizer.arguments)
+        self.lr: float = definition.lr
         self.rate: float | None = None
         self._made: list[Optimizer] = []
         self._generator = generator
@@ -100,11 +101,12 @@ class OwnTraining:
     digest: str | None = None
     layers: tuple[str, ...] = ()
 
-    def __init__(self, definition: dict[str, Any]) -> None:
+    def __init__(self, definition: TrialDefinition) -> None:
         self.definition = definition
-        self.name = definition["trainer"]["name"]
-        self.seed = definition["seed"]
-        self.count = definition["epochs"]
+        self.trainer = cast(Component, definition.trainer)
+        self.name = self.trainer.name
+        self.seed = definition.seed
+        self.count = definition.epochs
         self.rates = learning_rates(definition)
         self.function = load_object(self.name)
         self.resumes = STATE in inspect.signature(self.function).parameters
@@ -115,11 +117,12 @@ class OwnTraining:
 
     def epochs(self, start: int) -> Iterator[dict[str, Any]]:
         """Run the user's loop from epoch ``start`` on."""
-        options = dict(self.definition["trainer"]["arguments"])
+        options = dict(self.trainer.arguments)
         if self.resumes:
             options[STATE] = self.state
         begun = time.perf_counter()
-        loop = self.function(self.maker, seed=self.seed, epochs=self.count, **options)
+        seed = self.seed % 2**31  # all that NumPy's and transformers' functions take
+        loop = self.function(self.maker, seed=seed, epochs=self.count, **options)
         if not isinstance(loop, Iterator):
             raise TypeError(
                 f"The trainer {self.name!r} must be a "
@@ -175,7 +178,7 @@ class OwnTraining:
                 )
             if key not in COUNTED:
                 row[str(key)] = _number(value, key, name)
-        score = self.definition["score"]
+        score = self.definition.score
         if score not in row:
             found = ", ".join(map(str, values)) or "nothing"
             raise ValueError(

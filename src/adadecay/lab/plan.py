@@ -1,21 +1,19 @@
 """StudySpec → ordered trials, each named by the hash of all that defines its result.
 
 In: a StudySpec. Out: a :class:`Plan`. What defines a result is written out in full
-(defaults filled in, a user's functions by their source), so that two studies that ask
-for the same trial share it, and a changed default is another trial. Labels, titles and
-the number of workers define nothing. No torch is imported.
+(defaults filled in, a user's functions by their source), so that a changed default is
+another trial. No torch is imported.
 """
 
 import functools
-import hashlib
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from adadecay.lab.datasets import DATASETS
+from adadecay.lab.definition import LOOP, TRAINER_LOOP, Component, TrialDefinition
 from adadecay.lab.labels import brackets, optimizer_labels, rule_label, short_names
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
@@ -29,7 +27,6 @@ from adadecay.lab.spec_file import SpecError
 __all__ = ["Cell", "Plan", "Trial", "count_trials", "make_plan"]
 
 VARIABLE: Final = "ADADECAY_MAX_TRIALS"
-LOOP: Final = 1  # raised when the training loop changes what it computes
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Trial:
 
     Args:
         id: hash of ``definition``.
-        definition: everything that its result depends on, as plain values.
+        definition: everything that its result depends on.
         cell: dataset and network.
         method: what the study calls its optimizer.
         label: the same with the arguments that vary.
@@ -61,20 +58,11 @@ class Trial:
     """
 
     id: str
-    definition: dict[str, Any]
+    definition: TrialDefinition
     cell: Cell
     method: str
     label: str
     number: int
-
-    @property
-    def timing(self) -> str:
-        """Name what decides how long one of its epochs takes."""
-        d = self.definition
-        parts = [d["dataset"], d["network"], d["trainer"], d["optimizer"]["name"]]
-        parts += [d["batch_size"], d["holdout"], d["examples"], d["precision"]]
-        parts += d["optimizer"]["arguments"].get("rule") or []
-        return hashlib.sha256(_canonical(parts)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -131,9 +119,9 @@ def make_plan(spec: StudySpec) -> Plan:
     for place, condition in enumerate(conditions):
         common = _with_sources(condition.common, digest)
         for number in range(condition.trials):
-            definition = {**common, "seed": seeds[number]}
-            name = hashlib.sha256(_canonical(definition)).hexdigest()[:20]
-            trial = Trial(name, definition, condition.cell, *labels[place], number)
+            definition = replace(common, seed=seeds[number])
+            what = definition.id, definition, condition.cell
+            trial = Trial(*what, *labels[place], number)
             trials.append((number, trial))
     trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
     return Plan(spec, tuple(trial for _, trial in trials))
@@ -191,16 +179,18 @@ class Condition:
     optimizer: OptimizerSpec
     given: dict[str, Any]  # what the study says of the optimizer, for labels
     trials: int
-    common: dict[str, Any]
+    common: TrialDefinition
 
 
-def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Any]]]:
+def _cells(
+    spec: StudySpec,
+) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Component]]]:
     """Give every dataset with every network, and the definition of both."""
     short = short_names(spec)
     if spec.trainer is not None:
         for arguments in spec.trainer.grid():
             cell = _name_cell("", short[spec.trainer.name], arguments)
-            yield None, cell, {"trainer": _whole(spec.trainer.name, arguments)}
+            yield None, cell, {"trainer": Component(spec.trainer.name, arguments)}
         return
     for cell_spec in spec.cells:
         pairs = itertools.product(cell_spec.dataset, cell_spec.network)
@@ -212,17 +202,18 @@ def _cells(spec: StudySpec) -> Iterator[tuple[CellSpec | None, Cell, dict[str, A
                     cell_spec,
                     _name_cell(label, short[network.name], arguments),
                     {
-                        "dataset": _whole(dataset.name, _unusual(dataset.name, given)),
-                        "network": _whole(network.name, full),
+                        "dataset": _dataset(dataset.name, given),
+                        "network": Component(network.name, full),
                     },
                 )
 
 
-def _unusual(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return a dataset's arguments without those that say what holds anyway."""
+def _dataset(name: str, given: dict[str, Any]) -> Component:
+    """Return a dataset without the arguments that say what holds anyway."""
     usual = {each.name: each.default for each in DATASETS.get(name).arguments}
     checked = DATASETS.check(name, given)
-    return {k: v for k, v in checked.items() if k not in usual or v != usual[k]}
+    unusual = {k: v for k, v in checked.items() if k not in usual or v != usual[k]}
+    return Component(name, unusual)
 
 
 def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:
@@ -231,30 +222,32 @@ def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:
 
 
 def _conditions(
-    spec: StudySpec, cell_spec: CellSpec | None, cell: Cell, defined: dict[str, Any]
+    spec: StudySpec,
+    cell_spec: CellSpec | None,
+    cell: Cell,
+    defined: dict[str, Component],
 ) -> Iterator[Condition]:
     """Give every optimizer of the study in one cell, grids expanded."""
     override = cell_spec or spec
     depth = _depth(cell_spec, defined)
-    common = {
-        "loop": LOOP,
-        "dataset": None,
-        "network": None,
-        "trainer": None,
-        "loss": _whole(spec.loss, {}) if spec.loss else None,
-        "metric": _whole(spec.metric, {}) if spec.metric else None,
+    common: dict[str, Any] = {
+        "loss": Component(spec.loss) if spec.loss else None,
+        "metric": Component(spec.metric) if spec.metric else None,
         "score": score_key(spec),
         "epochs": override.epochs or spec.epochs,
         "batch_size": override.batch_size or spec.batch_size,
         "holdout": spec.holdout,
         "examples": spec.examples,
         "precision": spec.precision,
+        "seed": 0,
+        "loop": TRAINER_LOOP if spec.trainer else LOOP,
         **defined,
     }
     trials = override.trials or spec.trials
     for optimizer in spec.optimizers:
         for said, rest in _settings(spec, optimizer, depth):
-            yield Condition(cell, optimizer, said, trials, common | rest)
+            definition = TrialDefinition(**common, **rest)
+            yield Condition(cell, optimizer, said, trials, definition)
 
 
 def _settings(
@@ -273,16 +266,15 @@ def _settings(
             said |= {"rule": rule_label(given["rule"])} if optimizer.rule else {}
             said |= {"lr": lr} if optimizer.lr else {}
             said |= {"schedule": schedule} if schedule else {}
-            whole = _whole(optimizer.name, full)
-            if facts and facts["revision"] > 1:  # its code computes something else now
-                whole["revision"] = facts["revision"]
+            revision = facts["revision"] if facts else 1
+            whole = Component(optimizer.name, full, revision=revision)
             yield said, {"optimizer": whole, "lr": lr, "schedule": steps}
 
 
-def _depth(cell_spec: CellSpec | None, defined: dict[str, Any]) -> str:
-    if cell_spec is None or is_own(defined["network"]["name"]):
+def _depth(cell_spec: CellSpec | None, defined: dict[str, Component]) -> str:
+    if cell_spec is None or is_own(defined["network"].name):
         return "deep" if cell_spec is not None and cell_spec.deep else "shallow"
-    return str(NETWORKS.get(defined["network"]["name"]).facts["depth"])
+    return str(NETWORKS.get(defined["network"].name).facts["depth"])
 
 
 def score_key(spec: StudySpec) -> str:
@@ -294,35 +286,22 @@ def score_key(spec: StudySpec) -> str:
     return "test_loss" if spec.loss else "test_accuracy"
 
 
-def _whole(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments}
-
-
 def _with_sources(
-    common: dict[str, Any], digest: Callable[[str], str]
-) -> dict[str, Any]:
+    common: TrialDefinition, digest: Callable[[str], str]
+) -> TrialDefinition:
     """Add the source of whatever is a user's own."""
-    return {
-        key: part | {"source": digest(part["name"])}
-        if isinstance(part, dict) and is_own(part["name"])
-        else part
-        for key, part in common.items()
+    parts = {each.name: getattr(common, each.name) for each in fields(common)}
+    own: dict[str, Any] = {
+        key: replace(part, source=digest(part.name))
+        for key, part in parts.items()
+        if isinstance(part, Component) and is_own(part.name)
     }
-
-
-def _canonical(value: Any) -> bytes:
-    try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        raise ValueError(
-            "an argument is infinite or no number, and cannot be part of a trial's name"
-        ) from None
-    return text.encode()
+    return replace(common, **own)
 
 
 def _schedules(
     spec: StudySpec, optimizer: OptimizerSpec
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, Component]]:
     """Give the schedules of an optimizer, each with what a label says of it."""
     chosen = _chosen_schedules(spec, optimizer)
     if not chosen:
@@ -330,11 +309,11 @@ def _schedules(
         usual = str(facts["schedule"]) if facts else "constant"
         # A trainer's learning rate is its own affair unless the study says otherwise.
         name = usual if spec.trainer is None else "constant"
-        yield "", _whole(name, SCHEDULES.check(name, {}))
+        yield "", Component(name, SCHEDULES.check(name, {}))
     for each in chosen:
         for given in each.grid():
             full = SCHEDULES.check(each.name, given)
-            yield each.name + brackets(given), _whole(each.name, full)
+            yield each.name + brackets(given), Component(each.name, full)
 
 
 def _chosen_schedules(spec: StudySpec, optimizer: OptimizerSpec) -> tuple[Named, ...]:

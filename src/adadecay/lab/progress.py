@@ -63,7 +63,7 @@ class Tally:
         states = read_states(study.plan, study.folder)
         todo = [t for t in study.plan.unique if not states[t.id].finished]
         self.trials = {trial.id: trial for trial in todo}
-        self.left = {trial.id: int(trial.definition["epochs"]) for trial in todo}
+        self.left = {trial.id: int(trial.definition.epochs) for trial in todo}
         self.total = len(study.plan.unique)
         self.done = self.total - len(todo)
         self.failed = 0
@@ -78,7 +78,7 @@ class Tally:
         match event:
             case Started():
                 self._worker[trial.id] = event.worker
-                self.left[trial.id] = trial.definition["epochs"] - event.epoch
+                self.left[trial.id] = trial.definition.epochs - event.epoch
                 self.doing[event.worker] = (trial.id, f"epoch {event.epoch}")
                 return f"{name(trial)}: {event.note}" if event.note else None
             case EpochDone():
@@ -101,13 +101,13 @@ class Tally:
 
     def _epoch(self, trial: Trial, event: EpochDone) -> None:
         row = event.row
-        self.left[trial.id] = trial.definition["epochs"] - row["epoch"] - 1
-        self.seconds[trial.timing] = row.get("seconds", 0.0) + row.get(
+        self.left[trial.id] = trial.definition.epochs - row["epoch"] - 1
+        self.seconds[trial.definition.timing] = row.get("seconds", 0.0) + row.get(
             "evaluation_seconds", 0.0
         )
-        score = row.get(trial.definition["score"])
-        label = trial.definition["score"].removeprefix("test_")
-        text = f"epoch {row['epoch'] + 1}/{trial.definition['epochs']}"
+        score = row.get(trial.definition.score)
+        label = trial.definition.score_name
+        text = f"epoch {row['epoch'] + 1}/{trial.definition.epochs}"
         text += f", {label} {score:.5g}" if score is not None else ""
         self.doing[self._worker[trial.id]] = (trial.id, text)
 
@@ -123,7 +123,7 @@ class Tally:
             return None
         usual = sum(self.seconds.values()) / len(self.seconds)
         total = sum(
-            epochs * self.seconds.get(self.trials[trial].timing, usual)
+            epochs * self.seconds.get(self.trials[trial].definition.timing, usual)
             for trial, epochs in self.left.items()
         )
         return total / max(1, min(self.workers, len(self.left)))

@@ -39,29 +39,30 @@ APART = ("epoch", "rates", "evaluation_seconds")
 def setting_columns(trial: Trial) -> dict[str, Any]:
     """Return what a plan says of a trial: its setting, number and seed."""
     d = trial.definition
-    optimizer = d["optimizer"]["arguments"]
-    network = dict(d["network"]["arguments"]) if d["network"] else {}
-    trainer = d["trainer"]["arguments"] if d["trainer"] else {}
-    arguments = {**network, **trainer, "lr": d["lr"], **optimizer}
+    optimizer = d.optimizer.arguments
+    network = d.network.arguments if d.network else {}
+    trainer = d.trainer.arguments if d.trainer else {}
+    arguments = {**network, **trainer, "lr": d.lr, **optimizer}
+    setting = {key: value for key, value in d.to_json().items() if key != "seed"}
     return {
         "trial": trial.id,
         "cell": trial.cell.name,
         "dataset": trial.cell.dataset,
         "network": trial.cell.network,
         "optimizer": trial.label,
-        "optimizer_name": d["optimizer"]["name"],
+        "optimizer_name": d.optimizer.name,
         "arguments": json.dumps(arguments, sort_keys=True),
         "weight_decay": optimizer.get("weight_decay"),
         "alpha": optimizer.get("alpha"),
         "dropout": network.get("dropout"),
-        "schedule": d["schedule"]["name"],
+        "schedule": d.schedule.name,
         "width": network.get("width"),
         "number": trial.number,
-        "seed": d["seed"],
-        "epochs": d["epochs"],
-        "score_name": d["score"].removeprefix("test_"),
+        "seed": d.seed,
+        "epochs": d.epochs,
+        "score_name": d.score_name,
         "method": trial.method,
-        "setting": json.dumps({k: d[k] for k in d if k != "seed"}, sort_keys=True),
+        "setting": json.dumps(setting, sort_keys=True),
     }
 
 
@@ -130,7 +131,7 @@ def _results_chunk(trials: tuple[Trial, ...], root: Path) -> "polars.DataFrame":
         found = read_epochs(root, trial.id)
         source += [len(fixed)] * len(found)
         fixed.append(trial_columns(trial, state))
-        key = trial.definition["score"]
+        key = trial.definition.score
         held = key.replace("test_", "validation_", 1)
         held = held if held != key else ""
         scores += [(row.get(key), row.get(held)) for row in found]

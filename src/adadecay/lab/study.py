@@ -320,12 +320,12 @@ def _make_cluster_engine(
 
     if workers == 0:
         raise SpecError("workers = 0 runs trials in this process, not on engine ray.")
-    parts = [part for t in study.plan.unique for part in t.definition.values()]
+    parts = [part for t in study.plan.unique for part in t.definition.components]
     resources = study.spec.resources
     return ClusterEngine(
         settings,
         address=address,
         workers=workers,
         need=Need(resources.cpus, resources.gpus),
-        names={p["name"] for p in parts if isinstance(p, dict) and "source" in p},
+        names={part.name for part in parts if part.source is not None},
     )

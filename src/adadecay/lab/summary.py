@@ -109,7 +109,7 @@ def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
 
     from adadecay.lab.trial import NetworkTraining
 
-    kinds = {t.timing: t for t in trials if t.definition["trainer"] is None}
+    kinds = {t.definition.timing: t for t in trials if t.definition.trainer is None}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -142,9 +142,9 @@ def estimate(
     timings = {**(measured or {}), **read_timings(root)}
     seconds, unknown = 0.0, 0
     for trial in trials:
-        epoch = timings.get(trial.timing)
+        epoch = timings.get(trial.definition.timing)
         if epoch is not None:
-            seconds += epoch * trial.definition["epochs"]
+            seconds += epoch * trial.definition.epochs
         else:
             unknown += 1
     return Estimate(seconds / workers, unknown)

@@ -12,13 +12,14 @@ import itertools
 import pickle
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from adadecay.lab import networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
+from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
 from adadecay.lab.ingredients import load_dataset, make_loss, make_metric
 from adadecay.lab.learning_rates import learning_rates
@@ -55,12 +56,12 @@ class Training(Protocol):
         ...
 
 
-def prepare(definition: dict[str, Any], device: torch.device) -> Training:
+def prepare(definition: TrialDefinition, device: torch.device) -> Training:
     """Make everything that a trial needs, on its device."""
     # Set for every trial, since the code of an earlier one may have changed them.
     torch.set_default_dtype(torch.float32)
     check_code(definition)
-    if definition["trainer"] is not None:
+    if definition.trainer is not None:
         return OwnTraining(definition)
     return NetworkTraining(definition, device)
 
@@ -73,12 +74,12 @@ class NetworkTraining:
         device: where to train.
     """
 
-    def __init__(self, definition: dict[str, Any], device: torch.device) -> None:
+    def __init__(self, definition: TrialDefinition, device: torch.device) -> None:
         self.definition = definition
         self.device = device
-        self.seed = definition["seed"]
-        self.count = definition["epochs"]
-        dataset = load_dataset(definition["dataset"])
+        self.seed = definition.seed
+        self.count = definition.epochs
+        dataset = load_dataset(cast(Component, definition.dataset))
         self.digest: str | None = dataset.digest
         self._make_data(dataset)
         self.network = self._make_network(dataset)
@@ -87,26 +88,26 @@ class NetworkTraining:
         # Kept by optimizers that draw; reseeded at each epoch.
         self.generator = torch.Generator(device)
         self.optimizer = optimizers.make(
-            definition["optimizer"]["name"],
+            definition.optimizer.name,
             self.network.named_parameters(),
-            lr=definition["lr"],
+            lr=definition.lr,
             generator=self.generator,
-            **definition["optimizer"]["arguments"],
+            **definition.optimizer.arguments,
         )
         use_fused_sgd(self.optimizer)
         self.layers = layer_names(self.optimizer)
         self.rates = learning_rates(definition)
-        facts = OPTIMIZERS.get(definition["optimizer"]["name"]).facts
+        facts = OPTIMIZERS.get(definition.optimizer.name).facts
         self.draws_batches = facts.get("gradients_per_step", 1) > 1
         self.refreshes = facts.get("refresh_batch_norm", False)
 
     def _make_data(self, dataset: Dataset) -> None:
-        train, size = dataset.train, self.definition["batch_size"]
-        if self.definition["examples"] is not None:
-            train = train.subset(range(min(len(train), self.definition["examples"])))
+        train, size = dataset.train, self.definition.batch_size
+        if self.definition.examples is not None:
+            train = train.subset(range(min(len(train), self.definition.examples)))
         held: Split | None = None
-        if self.definition["holdout"]:
-            share = self.definition["holdout"]
+        if self.definition.holdout:
+            share = self.definition.holdout
             train, held = holdout(train, share, seed=derive(self.seed, "holdout"))
         batches = functools.partial(Batches, dataset=dataset, device=self.device)
         self.train = batches(
@@ -120,14 +121,15 @@ class NetworkTraining:
         weights = torch.Generator().manual_seed(derive(self.seed, "weights"))
         reseed(self.seed, "weights", 0)  # for a user's network that draws elsewhere
         classes = len(dataset.classes) if dataset.classes else 1
+        chosen = cast(Component, self.definition.network)
         network = networks.make(
-            self.definition["network"]["name"],
+            chosen.name,
             input_shape=dataset.input_shape,  # type: ignore[arg-type]
             classes=classes,
             generator=weights,
-            **self.definition["network"]["arguments"],
+            **chosen.arguments,
         )
-        return network.to(self.device, DTYPES[self.definition["precision"]])
+        return network.to(self.device, DTYPES[self.definition.precision])
 
     def epochs(self, start: int) -> Iterator[Row]:
         """Train from epoch ``start`` on, giving each epoch's row."""
@@ -228,17 +230,17 @@ class NetworkTraining:
         return losses, sizes, None
 
     def _forward(self, x: Tensor, y: Tensor) -> Tensor:
-        if self.definition["precision"] == "float32":
+        if self.definition.precision == "float32":
             return self.loss(self.network(x), y)
         with self._precision():
             return self.loss(self.network(self._cast(x)), self._cast(y))
 
     def _precision(self) -> Any:
-        wanted = self.definition["precision"] == "bfloat16"
+        wanted = self.definition.precision == "bfloat16"
         return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted)
 
     def _cast(self, value: Tensor) -> Tensor:
-        dtype = DTYPES[self.definition["precision"]]
+        dtype = DTYPES[self.definition.precision]
         return value.to(dtype) if value.is_floating_point() else value
 
     @torch.no_grad()
@@ -267,8 +269,9 @@ class NetworkTraining:
             for x, y in batches.in_order():
                 outputs.append(self.network(self._cast(x)))
                 targets.append(y)
-        output, target = torch.cat(outputs), self._cast(torch.cat(targets))
-        loss = float(self.loss(output.to(DTYPES[self.definition["precision"]]), target))
+        output = torch.cat(outputs).to(DTYPES[self.definition.precision])
+        target = self._cast(torch.cat(targets))
+        loss = float(self.loss(output, target))
         row: Row = {f"{part}_loss": loss if is_number(loss) else None}
         if self.metric is not None:
             value = float(self.metric(output, target))

@@ -171,10 +171,10 @@ class ClusterEngine:
 
     def _parcel(self, job: Job) -> dict[str, Any]:
         """Return the data of a job for nodes that lack it; made once for each set."""
-        dataset = job.trial.definition["dataset"]
+        dataset = job.trial.definition.dataset
         if self._link.owned or dataset is None:
             return {}
-        name = dataset["name"]
+        name = dataset.name
         if name not in self._parcels:
             packed = pack_dataset(name)
             self._parcels[name] = None if packed is None else self._ray.put(packed)
