@@ -188,7 +188,7 @@ def step(tensors: "GroupTensors") -> Launch | None:
     """Take one step of a group, all of whose tensors the kernel takes.
 
     Returns what takes the next step if nothing changes; None, with nothing changed,
-    where memory that is written has a second name.
+    where memory that is written overlaps other memory.
     """
     launch = Launch(tensors)
     grads = list(map(address_of, tensors.grads))

@@ -1,9 +1,9 @@
 """``adadecay data list|fetch|verify``: what there is, getting it, checking it.
 
 Flows in: names and options. Flows out: lines on standard output; what goes on while
-fetching is told on standard error. Exit status: 0 done, 1 a dataset could not be had or
-is damaged, 2 the input is wrong. The datasets' modules, which bring NumPy, are imported
-by the commands alone: `adadecay --help` does without.
+fetching is told on standard error. Exit status: 0 done, 1 a dataset could not be
+obtained or is damaged, 2 the input is wrong. The datasets' modules, which bring NumPy,
+are imported by the commands alone: `adadecay --help` does without.
 """
 
 import os

@@ -307,7 +307,7 @@ def _schedules(
     if not chosen:
         facts = OPTIMIZERS.get(optimizer.name).facts
         usual = str(facts["schedule"]) if facts else "constant"
-        # A trainer's learning rate is its own affair unless the study says otherwise.
+        # A trainer sets its own learning rate unless the study names a schedule.
         name = usual if spec.trainer is None else "constant"
         yield "", Component(name, SCHEDULES.check(name, {}))
     for each in chosen:

@@ -194,7 +194,7 @@ def _message(item: Item, tried: list[str]) -> str:
     ways = [" ".join(form.names) + " (each also as .gz)" for form in item.forms]
     ways += [f"the archive {pattern}" for pattern, _ in item.archives]
     lines = [
-        f"The dataset {item.name} could not be had. Tried:",
+        f"The dataset {item.name} could not be obtained. Tried:",
         *(f"  - {line}" for line in tried),
         "By hand: put one of these into a folder,",
         *(f"  - {way}" for way in ways),

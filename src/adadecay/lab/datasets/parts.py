@@ -25,7 +25,7 @@ __all__ = [
 
 
 class DatasetError(RuntimeError):
-    """A dataset could not be had; the message says what was tried."""
+    """A dataset could not be obtained; the message says what was tried."""
 
 
 class BadDataError(DatasetError):

@@ -72,7 +72,9 @@ COMPARISON_COLUMNS = (
     ),
     Column("r", True, "correlation between the paired scores"),
     Column(
-        "Detectable", True, "difference found four times in five with so many pairs"
+        "Detectable",
+        True,
+        "difference that this many pairs detect with probability 80 %",
     ),
     Column("Remarks"),
 )

@@ -98,9 +98,9 @@ def effect_words(comparison: Comparison, numbers: Numbers) -> str:
         )
         if comparison.smallest:
             text += (
-                " So many trials would have found a difference of "
-                f"{numbers.score(comparison.smallest)}{numbers.unit} four times in "
-                "five."
+                " This many trials detect a difference of "
+                f"{numbers.score(comparison.smallest)}{numbers.unit} with a "
+                "probability of 80 %."
             )
         return text
     verb = "beats" if comparison.effect is Effect.HELPS else "is worse than"

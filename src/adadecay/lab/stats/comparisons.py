@@ -46,7 +46,7 @@ class Comparison:
     decides whether it differs from 0; ``size``, adjusted over those with a published
     difference, decides whether it differs from that; ``joint`` holds the true
     difference in all comparisons of the family at once. ``alone`` is the plain 95 %
-    interval. ``smallest`` is what so many trials would have found four times in five,
+    interval. ``smallest`` is what this many trials detect with a probability of 80 %,
     at the level of ``interval``.
     """
 
