@@ -251,3 +251,10 @@ def test_parts_of_any_shape_stand_where_they_stood(monkeypatch):
             found = part.start + i // part.length * part.jump + i % part.length
             assert torch.equal(found, memory_order(place, here.stride()))
     assert kinds == {(True, True), (False, True), (False, False)}
+
+
+def test_a_compiled_step_has_the_same_bits():
+    whole, compiled = (make(parameters([(20, 5)]), foreach=True) for _ in range(2))
+    compiled.step = torch.compile(compiled.step, backend="eager")
+    assert_same(run(whole), run(compiled))
+    assert int(compiled.param_groups[0]["rounding_step"]) == 3
