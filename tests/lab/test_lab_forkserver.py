@@ -35,7 +35,8 @@ def test_killing_the_fork_server_changes_no_number(tmp_path):
             os.kill(server, signal.SIGKILL)
 
     def watch(event):
-        if isinstance(event, EpochDone) and event.row["epoch"] in (3, 7):
+        # Not at fixed epochs: on a busy machine a new server may not be up by the next.
+        if isinstance(event, EpochDone) and event.row["epoch"] > 2 and len(killed) < 3:
             threading.Timer(0.02, kill).start()  # while the driver waits for workers
 
     forkserver._forkserver._stop()  # so that this run starts one
