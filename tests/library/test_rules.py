@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from adadecay import adaptive_decay
+from adadecay import adaptive_decay, native
 from adadecay.rules import (
     AdaDecayRule,
     Cautious,
@@ -233,6 +233,21 @@ def test_stable_with_gradients_of_one_size_is_a_constant_decay():
 def test_gradients_that_are_all_zero_decay_nothing(rule):
     ends = without_gradients(rule, RATES)
     assert equal(weights(ends), weights(parameters()))
+
+
+@pytest.mark.skipif(native.kernel is None, reason="no kernel in this build")
+def test_norms_of_many_weights_are_exact():
+    """A float32 sum of a million squares would be off by 1e-5 and more."""
+    param = nn.Parameter(torch.full((1 << 20,), 0.1))
+    inner = torch.optim.SGD([param], lr=0.0, weight_decay=LAMBDA)
+    optimizer = adaptive_decay(inner, rule=[Stable(0.0), GradientNorm(0.0)])
+    param.grad = torch.linspace(0.5, 1.5, 1 << 20)
+    optimizer.step()
+    squares = np.square(param.grad.double().numpy()).mean()
+    group = optimizer.param_groups[0]
+    assert group["stable_memory"][0].item() == pytest.approx(squares, rel=1e-9)
+    ratio = np.sqrt(squares) / np.float64(np.float32(0.1))
+    assert group["gradientnorm_memory"].item() == pytest.approx(ratio, rel=1e-9)
 
 
 def test_closed_form_of_gradient_norm():

@@ -65,7 +65,7 @@ def measure_rules(
     torch.set_num_threads(1)
     try:
         say("the memory's bandwidth")
-        bandwidth = measure_bandwidth()
+        bandwidth = measure_bandwidth(clock=time.process_time)
         rounds = max(3, round(ROUNDS[shape] * effort))
         say(f"{shape}, {rounds} rounds")
         entrants, clock = _contenders(), time.process_time
