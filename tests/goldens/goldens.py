@@ -27,6 +27,7 @@ ROOT = HERE.parents[1]
 SNAPSHOTS = {
     "controls": "controls",
     "paper/alpha": "paper-alpha",
+    "paper/annealing": "paper-annealing",
     "paper/comparison": "paper-comparison",
     "paper/decay": "paper-decay",
     "readings": "readings",
