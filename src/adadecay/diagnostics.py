@@ -81,19 +81,18 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    params = (param for group in optimizer.param_groups for param in group["params"])
-    if all(param.grad is None for param in params):
-        raise ValueError(
-            "no parameter has a gradient, so there is no θ to describe: call measure "
-            "after backward() and before zero_grad()"
-        )
     return _measure(optimizer, model, samples)
 
 
 def _measure(
     optimizer: Any, model: nn.Module | None, samples: int, *, taken: bool = False
 ) -> list[LayerRates]:
-    _, labels = collected(optimizer, model)
+    groups, labels = collected(optimizer, model)
+    if not taken and not any(tensors.params for tensors in groups):
+        raise ValueError(
+            "no parameter has a gradient, so there is no θ to describe: call measure "
+            "after backward() and before zero_grad()"
+        )
     rows = {}
     found = present_decays(optimizer, taken=taken)
     for tensors, indices, params, coefficient, thetas in found:
