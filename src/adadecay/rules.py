@@ -97,7 +97,8 @@ class AdaDecayRule(Rule):
     coupled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        if not hasattr(self.alpha, "aval"):  # JAX's arrays may be traced: not read
+            check_alpha(self.alpha)
 
 
 @dataclass(frozen=True)
