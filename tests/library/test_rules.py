@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from rule_oracle import descend
 from torch import nn
 
 from adadecay import adaptive_decay, native
@@ -70,45 +71,14 @@ def equal(ours, theirs):
 RATES = [0.05, 0.2, 0.15, 0.1, 0.2, 0.01]
 
 
-def oracle(rule, lambda_=LAMBDA, rates=RATES):
-    """Plain gradient descent with decoupled decay, from each paper's equation."""
-    params = parameters()
-    ws = [p.detach().numpy().astype(np.longdouble) for p in params]
-    size = sum(w.size for w in ws)
-    v = ratio = np.longdouble(0)
-    for step, lr in enumerate(rates):
+def oracle(rule):
+    """The weights that the paper's equation gives."""
+    params, gradients = parameters(), []
+    for step in range(len(RATES)):
         set_gradients(params, step)
-        gs = [p.grad.numpy().astype(np.longdouble) for p in params]
-        squares = sum(np.square(g).sum() for g in gs)
-        decay, masks = np.longdouble(lambda_), [np.ones_like(w) for w in ws]
-        for each in rule if isinstance(rule, list) else [rule]:
-            if isinstance(each, Corrected):
-                decay = decay * lr / each.peak_lr
-            elif isinstance(each, Independent):
-                decay = decay / each.peak_lr
-            elif isinstance(each, Stable):
-                v = each.beta2 * v + (1 - each.beta2) * squares / size
-                corrected = v / (1 - np.longdouble(each.beta2) ** (step + 1))
-                decay = decay / np.sqrt(corrected)
-            elif isinstance(each, GradientNorm):
-                norm = np.sqrt(sum(np.square(w).sum() for w in ws))
-                ratio = 0.1 * ratio + 0.9 * np.sqrt(squares) / norm
-                decay = decay * ratio
-            elif isinstance(each, Cautious):
-                masks = [
-                    m * (g * w >= 0) for m, g, w in zip(masks, gs, ws, strict=True)
-                ]
-            else:
-                sizes = [np.abs(g) for g in gs]
-                scores = [each.alpha * (s - s.mean()) / s.std() for s in sizes]
-                masks = [
-                    m * 2 / (1 + np.exp(-s)) for m, s in zip(masks, scores, strict=True)
-                ]
-        ws = [
-            w * (1 - lr * decay * m) - lr * g
-            for w, m, g in zip(ws, masks, gs, strict=True)
-        ]
-    return ws
+        gradients.append([param.grad.numpy() for param in params])
+    start = [param.detach().numpy() for param in params]
+    return descend(rule, start, gradients, RATES, LAMBDA)
 
 
 @every_rule

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import rule_oracle
 import torch
 from torch import nn
 
@@ -65,38 +66,10 @@ def descend(rule, inner, dtype=jnp.float64):
 
 
 def oracle(rule):
-    """Plain gradient descent with decoupled decay, from each paper's equation."""
-    ws = {name: w.astype(np.longdouble) for name, w in draw(0).items()}
-    size = sum(w.size for w in ws.values())
-    v = ratio = np.longdouble(0)
-    for step, lr in enumerate(RATES):
-        gs = draw(step + 1)
-        squares = sum(np.square(g).sum() for g in gs.values())
-        decay, masks = (
-            np.longdouble(LAMBDA),
-            {n: np.ones_like(w) for n, w in ws.items()},
-        )
-        for each in rule if isinstance(rule, list) else [rule]:
-            if isinstance(each, Corrected):
-                decay = decay * lr / each.peak_lr
-            elif isinstance(each, Independent):
-                decay = decay / each.peak_lr
-            elif isinstance(each, Stable):
-                v = each.beta2 * v + (1 - each.beta2) * squares / size
-                decay = decay / np.sqrt(v / (1 - each.beta2 ** (step + 1)))
-            elif isinstance(each, GradientNorm):
-                norm = np.sqrt(sum(np.square(w).sum() for w in ws.values()))
-                new = np.sqrt(squares) / norm
-                ratio = each.average * ratio + (1 - each.average) * new
-                decay = decay * ratio
-            elif isinstance(each, Cautious):
-                masks = {n: m * (gs[n] * ws[n] >= 0) for n, m in masks.items()}
-            else:
-                for name, g in gs.items():
-                    score = (np.abs(g) - np.abs(g).mean()) / np.abs(g).std()
-                    masks[name] = masks[name] * 2 / (1 + np.exp(-each.alpha * score))
-        ws = {n: w * (1 - lr * decay * masks[n]) - lr * gs[n] for n, w in ws.items()}
-    return ws
+    """The weights that the paper's equation gives."""
+    gradients = [list(draw(step + 1).values()) for step in range(len(RATES))]
+    found = rule_oracle.descend(rule, draw(0).values(), gradients, RATES, LAMBDA)
+    return dict(zip(SHAPES, found, strict=True))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

@@ -84,7 +84,7 @@ class Plan:
     @property
     def score(self) -> str:
         """What the compared number is called: ``accuracy``, unless it is another."""
-        return score_key(self.spec).removeprefix("test_")
+        return self.trials[0].definition.score_name
 
     @functools.cached_property
     def unique(self) -> tuple[Trial, ...]:
