@@ -111,7 +111,7 @@ def test_failures_end_with_status_one_and_their_reason(file, name):
     assert ran.exit_code == 1
     assert "4 trials failed" in ran.output
     assert "must be a number" in ran.output or "ended after 1 of 3" in ran.output
-    assert ran.output.count(f"failed {name}") == 4
+    assert f"4 trials failed alike: {name} sgd #0" in ran.output
     assert "failed" in _invoke("status", file).output
 
 

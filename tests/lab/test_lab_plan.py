@@ -216,6 +216,7 @@ def test_another_source_is_another_trial(tmp_path, monkeypatch):
             found |= _ids(**{key: "their_net:f"})
         assert len(found) == 8
     cells = [{"dataset": "digits", "network": "their_net:f"}]
+    module.write_text("def f():\n    return 2\n")
     first = _ids(cells=cells)
     module.write_text("def f():\n    return 3\n")
     assert not first & _ids(cells=cells)

@@ -250,9 +250,9 @@ def test_the_same_trials_are_kept_whether_named_or_all():
     assert ids < {trial.id for trial in make_plan(spec).trials}
 
 
-@pytest.mark.parametrize("name", ["lab_own:tiny", "tiny"])
+@pytest.mark.parametrize("name", ["lab_own:small_network", "small_network"])
 def test_a_users_own_is_kept_whole_by_its_long_or_short_name(name):
-    own = {"name": "lab_own:tiny", "size": [1, 2]}
+    own = {"name": "lab_own:small_network", "width": [1, 2]}
     both = [{"dataset": ["digits"], "network": ["nn-2", own]}]
     spec = make_spec(
         {"name": "n", "title": "t", "cells": both, "optimizers": ["sgd"]},
@@ -260,7 +260,7 @@ def test_a_users_own_is_kept_whole_by_its_long_or_short_name(name):
     )
     (cell,) = vary(spec, only={"network": [name]}).cells
     assert [(each.name, each.arguments) for each in cell.network] == [
-        ("lab_own:tiny", {"size": [1, 2]})
+        ("lab_own:small_network", {"width": [1, 2]})
     ]
 
 

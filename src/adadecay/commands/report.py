@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import on_study, stop
-from adadecay.commands.status import warn_of_damaged
+from adadecay.commands.status import name_variants, warn_of_damaged
 
 if TYPE_CHECKING:
     from adadecay.lab.stats.analysis import Analysis
@@ -48,6 +48,7 @@ def report(
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
     warn_of_damaged(study)
+    name_variants(study)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
     typer.echo(f"{study.name}: {_headline(analysis)}")
     typer.echo(f"Report: {path}")

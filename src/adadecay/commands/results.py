@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import on_study
-from adadecay.commands.status import warn_of_damaged
+from adadecay.commands.status import name_variants, warn_of_damaged
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
@@ -31,6 +31,7 @@ def results(
 ) -> None:
     """Export one tidy table, a row for each trial and epoch."""
     warn_of_damaged(study)
+    name_variants(study)
     if keep is not None:
         from adadecay.lab.stats.kept import keep as write
 

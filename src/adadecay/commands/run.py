@@ -132,7 +132,7 @@ def run_study(
     except KeyboardInterrupt:
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None
-    print_status(study)
+    print_status(study, traces=False)
     if outcome.done and not outcome.interrupted:
         typer.echo(study.verdict())
     if outcome.interrupted:

@@ -7,11 +7,15 @@ import typer
 from adadecay.commands.options import on_study
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from adadecay.lab.files import State
     from adadecay.lab.plan import Trial
     from adadecay.lab.study import Study
 
-__all__ = ["print_status", "status", "warn_of_damaged"]
+__all__ = ["name_variants", "print_status", "status", "warn_of_damaged"]
 
+MOST = 3  # names of trials with one reason
 HOW_TO_MEND = (
     "Damaged trials are not used; adadecay run with --rerun-damaged runs them again."
 )
@@ -21,6 +25,24 @@ HOW_TO_MEND = (
 def status(study: "Study") -> None:
     """Show how many trials are done, their mean score, and what failed and why."""
     print_status(study)
+    name_variants(study)
+
+
+def name_variants(study: "Study") -> None:
+    """If nothing of a study was run, name on standard error its variants that were."""
+    from adadecay.lab.files import stored_studies
+    from adadecay.lab.summary import read_states
+
+    states = read_states(study.plan, study.folder).values()
+    base = study.name.partition("[")[0]
+    others = [
+        name
+        for name in stored_studies(study.folder)
+        if name.partition("[")[0] == base and name != study.name
+    ]
+    if others and all(state.status == "waiting" for state in states):
+        names = ", ".join(f"'{name}'" for name in others)
+        typer.echo(f"No trial of {study.name} was run, but of {names}.", err=True)
 
 
 def full_name(trial: "Trial") -> str:
@@ -40,8 +62,27 @@ def warn_of_damaged(study: "Study") -> None:
             typer.echo(f"Not used: {name}: {state.record['reason']}", err=True)
 
 
-def print_status(study: "Study") -> None:
-    """Print the table of a study, and the reasons of what failed."""
+def _reasons(
+    trials: "Iterable[Trial]", states: "Mapping[str, State]", *, traces: bool
+) -> dict[tuple[str, str], list[str]]:
+    """Group trials that have no result by what went wrong."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for trial in trials:
+        state = states[trial.id]
+        if state.status in ("failed", "damaged") and state.record is not None:
+            trace = state.record.get("traceback") if traces else ""
+            key = (state.status, trace or state.record["reason"])
+            found.setdefault(key, []).append(full_name(trial))
+    return found
+
+
+def print_status(study: "Study", *, traces: bool = True) -> None:
+    """Print the table of a study, and why trials failed: each reason once.
+
+    Args:
+        study: whose trials.
+        traces: whether to print tracebacks; without, a line for each reason.
+    """
     from rich.console import Console
     from rich.markup import escape
 
@@ -55,13 +96,12 @@ def print_status(study: "Study") -> None:
     without = f" ({diverged} diverged: no score)" if diverged else ""
     console = Console()
     console.print(summary_table(summarize(plan, states), plan.score))
-    for trial in plan.unique:
-        state = states[trial.id]
-        if state.status in ("failed", "damaged") and state.record is not None:
-            where = f"[red]{state.status}[/red] {escape(full_name(trial))}"
-            console.print(where, highlight=False, soft_wrap=True)
-            reason = state.record.get("traceback") or state.record["reason"]
-            console.print(escape(reason.rstrip()), highlight=False, soft_wrap=True)
+    for (kind, reason), names in _reasons(plan.unique, states, traces=traces).items():
+        alike = f"{len(names)} trials {kind} alike" if len(names) > 1 else kind
+        more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+        where = escape(", ".join(names[:MOST]) + more)
+        console.print(f"[red]{alike}[/red]: {where}", highlight=False, soft_wrap=True)
+        console.print(escape(reason.rstrip()), highlight=False, soft_wrap=True)
     damaged = sum(state.status == "damaged" for state in states.values())
     if damaged:
         console.print(HOW_TO_MEND, highlight=False, soft_wrap=True)

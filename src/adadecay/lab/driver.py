@@ -84,6 +84,7 @@ def drive(
     results: Path,
     engine: Engine,
     *,
+    file: Path | None = None,
     attempts: int = ATTEMPTS,
     rerun_damaged: bool = False,
     watch: Watch = lambda event: None,
@@ -95,6 +96,7 @@ def drive(
         plan: the study's trials; those that have a result are left alone.
         results: the results folder.
         engine: where trials run.
+        file: the file that the study was read from, if any.
         attempts: how often a trial whose worker dies is tried, counted anew whenever
             it gets further.
         rerun_damaged: whether to set damaged trials aside and run them again; else they
@@ -113,7 +115,7 @@ def drive(
     if fault := kernel_fault():
         raise EngineError(fault)
     with Store(results) as store:
-        store.save_study(plan.spec.name, plan.spec.model_dump(mode="json"))
+        store.save_study(plan.spec.name, plan.spec.model_dump(mode="json"), file=file)
         states = {trial.id: read_state(results, trial.id) for trial in plan.unique}
         damaged = {
             id: str((state.record or {})["reason"])

@@ -40,7 +40,9 @@ __all__ = [
     "read_json",
     "read_record",
     "read_state",
+    "read_study",
     "read_timings",
+    "stored_studies",
     "trial_folder",
 ]
 
@@ -315,3 +317,17 @@ def finished_digest(done: Mapping[str, Any], trial: bytes, log: bytes) -> str:
     total.update(trial)
     total.update(json.dumps(record, sort_keys=True).encode())
     return total.hexdigest()
+
+
+def stored_studies(root: Path) -> list[str]:
+    """Name the studies, and variants of them, that were run into a folder."""
+    folder = root / "studies"
+    files = sorted(folder.rglob("*.json")) if folder.is_dir() else []
+    return [str(path.relative_to(folder))[: -len(".json")] for path in files]
+
+
+def read_study(root: Path, name: str) -> tuple[dict[str, Any], Path | None]:
+    """Return the keys of a study that was run, and the file that it was read from."""
+    spec = read_json(root / "studies" / f"{name}.json") or {}
+    place = spec.pop("file", None)
+    return spec, (root.resolve() / place).resolve() if place else None

@@ -71,6 +71,7 @@ class Tally:
         self.doing: dict[int, tuple[str, str]] = {}
         self.seconds: dict[str, float] = read_timings(study.folder)
         self._worker: dict[str, int] = {}
+        self._reasons: set[str] = set()
 
     def count(self, event: Event) -> str | None:
         """Take note of an event; return a line when something is worth telling."""
@@ -115,6 +116,9 @@ class Tally:
         self.failed += 1
         self.left.pop(trial.id, None)
         self.doing.pop(self._worker.get(trial.id, -1), None)
+        if why in self._reasons:
+            return f"{name(trial)} failed with the same error."
+        self._reasons.add(why)
         return f"{name(trial)} failed:\n{why}"
 
     def remaining(self) -> float | None:

@@ -19,6 +19,7 @@ from adadecay.lab.provenance import version
 
 __all__ = [
     "LIVE",
+    "find_module",
     "is_own",
     "name_of",
     "source_digest",
@@ -76,7 +77,7 @@ def source_digest(name: str) -> str:
     if module == LIVE:
         function = getattr(sys.modules[LIVE], attribute)
         return _hash([inspect.getsource(function)])
-    found = _locate(module)
+    found = find_module(module)
     if found is None or found.origin is None:
         raise ValueError(
             f"{name!r} names the module {module!r}, which is neither installed nor in "
@@ -92,7 +93,7 @@ def _hash(texts: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _locate(module: str) -> ModuleSpec | None:
+def find_module(module: str) -> ModuleSpec | None:
     """Find a module where it will be imported from."""
     return _find(module, [*sys.path, str(Path.cwd())])
 
@@ -160,7 +161,7 @@ def source_modules(name: str) -> dict[str, Path]:
         name: module and attribute, as for :func:`source_digest`.
     """
     module = name.partition(":")[0]
-    found = _locate(module)
+    found = find_module(module)
     if found is None or found.origin is None:
         return {}
     root = _root(module, found)
@@ -179,7 +180,7 @@ def source_files(name: str) -> dict[Path, Path]:
         what is installed, which is installed there as well.
     """
     module = name.partition(":")[0]
-    found = _locate(module)
+    found = find_module(module)
     if found is None or found.origin is None:
         return {}
     root = _root(module, found)

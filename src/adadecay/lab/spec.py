@@ -41,7 +41,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _as_table(value: Any) -> Any:
+def as_table(value: Any) -> Any:
     """Turn a bare name, or a function given in Python, into a table with that name."""
     if callable(value) and not isinstance(value, BaseModel):
         value = name_of(value)
@@ -49,7 +49,7 @@ def _as_table(value: Any) -> Any:
 
 
 def _as_tables(value: Any) -> Any:
-    return tuple(_as_table(each) for each in as_list(value))
+    return tuple(as_table(each) for each in as_list(value))
 
 
 def _as_path(value: Any) -> Any:
@@ -264,7 +264,7 @@ class StudySpec(BaseModel):
     examples: int | None = Field(default=None, ge=1)
     loss: Path = None
     metric: Path = None
-    trainer: Annotated[Named | None, BeforeValidator(_as_table)] = None
+    trainer: Annotated[Named | None, BeforeValidator(as_table)] = None
     score: str | None = None
     larger_is_better: bool = True
     baseline: str | None = None
@@ -307,20 +307,6 @@ class StudySpec(BaseModel):
             raise ValueError("needs at least one [[cells]] table, or a trainer")
         if self.trainer is not None:
             _check_trainer(self)
-        names = {each.label or each.name for each in self.optimizers}
-        names |= {each.name for each in self.optimizers}
-        if self.baseline is not None and self.baseline not in names:
-            raise ValueError(
-                f"baseline {self.baseline!r} is none of the optimizers: "
-                f"{', '.join(sorted(names))}"
-            )
-        given = arguments_given(self.optimizers)
-        for argument in self.chosen:
-            if argument not in given:
-                raise ValueError(
-                    f"chosen {argument!r} is given to none of the optimizers, which "
-                    f"have {', '.join(sorted(given)) or 'no arguments'}"
-                )
         return self
 
 

@@ -7,28 +7,26 @@ In: the path of a TOML file, or the name of a built-in study. Out: a StudySpec, 
 import re
 import sys
 import tomllib
+import unicodedata
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from adadecay.lab.labels import shown
-from adadecay.lab.spec import CellSpec, StudySpec
+from adadecay.lab.names import find_mistake
+from adadecay.lab.sources import is_own
+from adadecay.lab.spec import StudySpec, as_list, as_table
+from adadecay.lab.spec_errors import SpecError, error_at, error_lines, find_extreme
 
 __all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
 
 
-LARGEST = 2**63
-DEEPEST = 16
-LONGEST = 120  # characters of a value in a message
+LETTERS = str.maketrans({"ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "œ": "oe", "ł": "l"})
 STUDIES = resources.files("adadecay.lab") / "studies"
-
-
-class SpecError(ValueError):
-    """A study that cannot be run as it is written; the message says where and why."""
 
 
 def built_in_names() -> list[str]:
@@ -46,7 +44,7 @@ def _walk(folder: Traversable, prefix: str) -> list[str]:
     return names
 
 
-def read_spec(study: str | Path) -> StudySpec:
+def read_spec(study: str | Path, *, stored: Collection[str] = ()) -> StudySpec:
     """Read a study.
 
     The folder of a file joins ``sys.path``, so that the functions a study names can
@@ -54,6 +52,7 @@ def read_spec(study: str | Path) -> StudySpec:
 
     Args:
         study: path of a TOML file, or the name of a built-in study.
+        stored: other names that there are, for the sentence that refuses this one.
 
     Returns:
         The validated study.
@@ -68,22 +67,43 @@ def read_spec(study: str | Path) -> StudySpec:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise SpecError(f"{path}: cannot be read: {reason}") from None
-        folder = str(path.resolve().parent)
-        if folder not in sys.path:
-            sys.path.append(folder)
-        spec = parse_spec(text, file=str(path), name=path.stem)
+        add_to_path(path)
+        spec = parse_spec(text, file=str(path), name=plain_name(path.stem))
         check_own_name(spec.name, file=str(path))
         return spec
     names = built_in_names()
     if str(study) not in names:
-        near = get_close_matches(str(study), names, n=1, cutoff=0.4)
+        near = get_close_matches(str(study), [*stored, *names], n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else ""
+        here = f" Run here: {', '.join(sorted(stored))}." if stored else ""
         raise SpecError(
-            f"{str(study)!r} is neither a TOML file nor a built-in study.{hint} "
-            f"Built in: {', '.join(names)}."
+            f"{str(study)!r} is neither a TOML file nor a built-in study, and no study "
+            f"of that name was run here.{hint}{here} Built in: {', '.join(names)}."
         )
     text = (STUDIES / f"{study}.toml").read_text("utf-8")
     return parse_spec(text, file=f"{study}.toml", name=str(study))
+
+
+def add_to_path(file: Path | None) -> None:
+    """Let the modules beside a study file be imported."""
+    folder = str(file.resolve().parent) if file is not None else ""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)
+
+
+def plain_name(text: str) -> str:
+    """Return a study name for a file name: accents dropped, a hyphen for the rest.
+
+    Example:
+        >>> from adadecay.lab.spec_file import plain_name
+        >>> plain_name("Größe des Netzes (2)")
+        'Grosse-des-Netzes-2'
+    """
+    letters = unicodedata.normalize("NFKD", text.translate(LETTERS))
+    ascii_only = letters.encode("ascii", "ignore").decode()
+    return (
+        re.sub(r"[^A-Za-z0-9_.]+|\.\.+", "-", ascii_only).strip("-.")[:200] or "study"
+    )
 
 
 def check_own_name(name: str, *, file: str) -> None:
@@ -112,86 +132,69 @@ def make_spec(
     values: dict[str, Any], *, file: str = "study", text: str = ""
 ) -> StudySpec:
     """Validate plain values; every mistake becomes one line of a SpecError."""
-    if wrong := _extreme(values, []):
+    if wrong := find_extreme(values, []):
         loc, message = wrong
-        error = {"loc": loc, "type": "value_error", "msg": message, "input": ()}
-        raise SpecError(_line(error, file, text))
+        raise SpecError("\n".join(error_lines([error_at(loc, message)], file, text)))
+    errors: list[Any] = [*_mistaken_names(values), *_inconsistent(values)]
+    spec = None
     try:
-        return StudySpec.model_validate(values)
+        spec = StudySpec.model_validate(values)
     except ValidationError as error:
-        lines = [_line(each, file, text) for each in error.errors()]  # type: ignore[arg-type]
-        raise SpecError("\n".join(lines)) from None
+        errors += error.errors()
+    if errors or spec is None:
+        raise SpecError("\n".join(error_lines(errors, file, text)))
+    return spec
 
 
-def _extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
-    """Find what nothing after this could work with, or would show as it is."""
-    if type(value) is int and not -LARGEST <= value < LARGEST:
-        return loc, "an integer must fit into 64 bits"
-    if isinstance(value, str) and shown(value) != value:
-        return loc, f"{_short(value)} holds characters that cannot be shown"
-    if len(loc) > DEEPEST:
-        return loc[:4], "lists or tables are nested too deeply"
-    if isinstance(value, dict | list | tuple):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key in value if isinstance(value, dict) else ():
-            if shown(str(key)) != str(key):
-                return loc, f"the key {_short(key)} holds what cannot be shown"
-        return next(filter(None, (_extreme(v, [*loc, k]) for k, v in pairs)), None)
-    return None
+def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Find what a study names and nobody wrote, or nobody could call like that."""
+    for loc, kind, given in _named_values(values):
+        table = {"name": given} if isinstance(given, str) else given
+        if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+            continue
+        arguments = set(table) - {"name", "label", "lr", "schedule", "rule"}
+        arguments -= {"decoupled"} if "rule" in table else set()
+        if is_own(table["name"]):
+            message = find_mistake(kind, table["name"], arguments)
+            if message:
+                yield error_at([*loc, "name"] if given is table else loc, message)
 
 
-def _line(error: dict[str, Any], file: str, text: str) -> str:
-    loc = [part for part in error["loc"] if part not in ("tuple", "function-before")]
-    place, number = _place(loc), _line_number(text, loc)
-    start = f"{file}:{number}: " if number else f"{file}: "
-    start += f"{place}: " if place else ""
-    if error["type"] == "extra_forbidden":
-        return f"{start}unknown key.{_allowed_keys(loc)}"
-    if error["type"] == "missing":
-        return f"{start}missing."
-    message = error["msg"].removeprefix("Value error, ")
-    value = error["input"]
-    plain = not isinstance(value, dict | BaseModel | tuple)
-    shown = f" (it is {_short(value)})" if plain else ""
-    return f"{start}{message[0].lower()}{message[1:].rstrip('.')}{shown}."
+def _named_values(values: dict[str, Any]) -> Iterator[tuple[list[Any], str, Any]]:
+    """Give each value of a study that names something, with its place and kind."""
+    for i, cell in enumerate(_tables(values.get("cells"))):
+        for kind in ("dataset", "network"):
+            for each in as_list(cell.get(kind)):
+                yield ["cells", i, kind], kind, each
+    for i, each in enumerate(as_list(values.get("optimizers"))):
+        yield ["optimizers", i], "optimizer", each
+        for schedule in as_list(each.get("schedule") if isinstance(each, dict) else ()):
+            yield ["optimizers", i, "schedule"], "schedule", schedule
+    for kind in ("schedule", "loss", "metric", "trainer"):
+        for each in as_list(values.get(kind)):
+            yield [kind], kind, each
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+def _tables(value: Any) -> list[dict[str, Any]]:
+    return [each for each in as_list(value) if isinstance(each, dict)]
 
 
-def _place(loc: list[Any]) -> str:
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
-
-
-def _allowed_keys(loc: list[Any]) -> str:
-    model = CellSpec if loc[0] == "cells" else StudySpec
-    allowed = list(model.model_fields)
-    near = get_close_matches(str(loc[-1]), allowed, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{hint} Allowed: {', '.join(allowed)}."
-
-
-def _line_number(text: str, loc: list[Any]) -> int | None:
-    """Find the line of a key, or of the table that holds it; None where unsure."""
-    keys = [part for part in loc if isinstance(part, str)]
-    if not text or not keys:
-        return None
-    lines, start = text.splitlines(), 0
-    if len(loc) > 1 and isinstance(loc[1], int):
-        header = re.compile(rf"\s*\[\[\s*{re.escape(keys[0])}\s*\]\]")
-        tables = [i for i, line in enumerate(lines) if header.match(line)]
-        if loc[1] >= len(tables):
-            return None
-        start = tables[loc[1]]
-        keys = keys[1:] or keys
-    for i in range(start, len(lines)):
-        if re.match(rf"\s*[\"']?{re.escape(keys[0])}[\"']?\s*[=.]", lines[i]):
-            return i + 1
-        if i > start and re.match(r"\s*\[", lines[i]) and start:
-            break
-    return start + 1 if start else None
+def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Find a baseline, and chosen arguments, that no optimizer has."""
+    tables = [as_table(each) for each in as_list(values.get("optimizers"))]
+    tables = _tables(tables)
+    names = {
+        str(table[key]) for table in tables for key in ("name", "label") if key in table
+    }
+    baseline = values.get("baseline")
+    if isinstance(baseline, str) and baseline not in names:
+        listed = ", ".join(sorted(names))
+        yield error_at(
+            ["baseline"], f"baseline {baseline!r} is none of the optimizers: {listed}"
+        )
+    given = {key for table in tables for key in table} - {"name", "label", "rule"}
+    for argument in as_list(values.get("chosen", ())):
+        if argument not in given:
+            message = f"chosen {argument!r} is given to none of the optimizers, which "
+            message += f"have {', '.join(sorted(given)) or 'no arguments'}"
+            yield error_at(["chosen"], message)

@@ -28,6 +28,7 @@ from adadecay.lab.files import (
     digest,
     finished_digest,
     read_json,
+    read_study,
     scan_epochs,
     trial_folder,
 )
@@ -118,12 +119,30 @@ class Store:
             ) from None
         _replace(owner, _json({"pid": os.getpid(), "since": now()}))
 
-    def save_study(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Keep a study as it was validated, so that its variant can be found again."""
+    def save_study(
+        self, name: str, spec: Mapping[str, Any], *, file: Path | None = None
+    ) -> None:
+        """Keep a study as it was validated, so that it can be found again by its name.
+
+        Args:
+            name: of the study, or of a variant.
+            spec: its keys.
+            file: where it was read from. Another file's study of the same name and
+                with other keys is refused while that file is there.
+        """
+        before, other = read_study(self.root, name)
+        if file and other and other != file and other.is_file() and before != spec:
+            raise StoreError(
+                f"{self.root} has results of another study called {name!r}, from "
+                f"{other}. Give the one in {file} a name of its own (name = '…'), or "
+                f"another --results folder."
+            )
         path = self.root / "studies" / f"{name}.json"
+        # Relative, so that a project can be moved with its results.
+        place = os.path.relpath(file, self.root.resolve()) if file else None
         with _explained(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, _json(spec))
+            _replace(path, _json({**spec, "file": place}))
 
     def set_aside(self, trial_id: str) -> Path:
         """Move the folder of a damaged trial away, and return where it is now."""

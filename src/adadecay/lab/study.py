@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
 from adadecay.lab.engines.local import refuse_in_worker
-from adadecay.lab.files import check_format, read_json
+from adadecay.lab.files import check_format, read_study, stored_studies
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
 from adadecay.lab.sources import LIVE, is_own
 from adadecay.lab.spec import StudySpec
-from adadecay.lab.spec_file import SpecError, check_own_name, make_spec, read_spec
+from adadecay.lab.spec_file import (
+    SpecError,
+    add_to_path,
+    built_in_names,
+    check_own_name,
+    make_spec,
+    read_spec,
+)
 from adadecay.lab.variants import vary
 
 if TYPE_CHECKING:
@@ -42,8 +49,8 @@ class Study:
     """A study: its plan, and its results as far as there are any.
 
     Args:
-        source: a TOML file, the name of a built-in study or of a variant that was run
-            before, or None when the keys are given here.
+        source: a TOML file, the name of a built-in study or of one that was run into
+            the results folder, or None when the keys are given here.
         results: the results folder; by default ``results`` in the current folder.
         **keys: the keys of a study file. ``dataset`` and ``network`` stand for one
             cell; functions may be given as they are.
@@ -71,12 +78,13 @@ class Study:
                 f"A study is read from {source!r} or made from keys, not both; "
                 f"Study(...).vary({', '.join(keys)}=…) changes one."
             )
+        self.file: Path | None = None
         if isinstance(source, StudySpec):
             self.spec = source
+        elif source is None:
+            self.spec = _from_keys(keys)
         else:
-            self.spec = (
-                _from_keys(keys) if source is None else _find(source, self.folder)
-            )
+            self.spec, self.file = _find(source, self.folder)
 
     @property
     def name(self) -> str:
@@ -95,11 +103,16 @@ class Study:
 
     def vary(self, **changes: Any) -> "Study":
         """Return a variant, as :func:`adadecay.lab.variants.vary` makes it."""
-        return Study(vary(self.spec, **changes), results=self.folder)
+        return self._with(vary(self.spec, **changes))
+
+    def _with(self, spec: StudySpec) -> "Study":
+        other = Study(spec, results=self.folder)
+        other.file = self.file
+        return other
 
     def without(self, ids: Collection[str]) -> "Study":
         """Return the study with the trials of these ids left out of its plan."""
-        rest = Study(self.spec, results=self.folder)
+        rest = self._with(self.spec)
         left = tuple(trial for trial in self.plan.trials if trial.id not in ids)
         rest.plan = replace(self.plan, trials=left)
         return rest
@@ -181,13 +194,17 @@ def _from_keys(keys: dict[str, Any]) -> StudySpec:
     return spec
 
 
-def _find(source: str | Path, folder: Path) -> StudySpec:
+def _find(source: str | Path, folder: Path) -> tuple[StudySpec, Path | None]:
     """Read a file, a built-in study, or a study that was run into this folder."""
-    name = str(source)
-    kept = folder / "studies" / f"{name}.json"
-    if "[" in name and ".." not in name and kept.is_file():
-        return make_spec(read_json(kept) or {}, file=str(kept))
-    return read_spec(source)
+    path = Path(source)
+    stored = stored_studies(folder)
+    if path.suffix == ".toml" or path.is_file():
+        return read_spec(path), path.resolve()
+    if str(source) not in stored or str(source) in built_in_names():
+        return read_spec(source, stored=stored), None
+    spec, file = read_study(folder, str(source))
+    add_to_path(file)
+    return make_spec(spec, file=str(source)), file
 
 
 def run(
@@ -253,6 +270,7 @@ def run(
         study.plan,
         study.folder,
         engine,
+        file=study.file,
         attempts=attempts,
         rerun_damaged=rerun_damaged,
     )

@@ -4,6 +4,7 @@ In: a job and how to run it. Out: events. Errors in the code that a trial runs b
 events as well, with the user's own part of the traceback.
 """
 
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -126,13 +127,30 @@ def _first_line(error: Exception) -> str:
 
 
 def own_traceback(error: Exception) -> str:
-    """Return the traceback without this package's frames, and not too long."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
+    """Return the traceback without this package's frames, and not too long.
+
+    Of a long one, the frames of the user's own files and the last two are shown.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    outside = [
         frame
         for frame in frames
         if PACKAGE not in Path(frame.filename).resolve().parents
         and not frame.filename.startswith("<frozen")
-    ]
-    lines = traceback.format_list((own or list(frames))[-FRAMES:])
+    ] or frames
+    if len(outside) > FRAMES:
+        users = [frame for frame in outside[:-2] if not _is_installed(frame.filename)]
+        users = users or outside[:1]
+        left_out = f"  … {len(outside) - len(users[-FRAMES + 2 :]) - 2} more calls …\n"
+        lines = traceback.format_list(users[-FRAMES + 2 :])
+        lines += [left_out, *traceback.format_list(outside[-2:])]
+    else:
+        lines = traceback.format_list(outside)
     return "".join([*lines, *traceback.format_exception_only(error)])
+
+
+def _is_installed(file: str) -> bool:
+    paths = sysconfig.get_paths()
+    places = [paths[key] for key in ("stdlib", "purelib", "platlib")]
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return bool(installed) or file.startswith((*places, "<"))

@@ -1,0 +1,210 @@
+"""Whether ``"package.module:function"`` exists and can be called, from source alone.
+
+In: a name from a study, and the arguments that the study gives. Out: what is wrong, in
+one sentence, or nothing. Modules are parsed, never imported, so a mistake is found
+before anything runs. What source alone does not tell is taken to be right.
+"""
+
+import ast
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import NamedTuple
+
+from adadecay.lab.sources import LIVE, find_module
+
+__all__ = ["find_mistake"]
+
+MOST_STEPS = 10  # of imports that only pass a name on
+DYNAMIC = {"globals", "exec", "setattr", "vars", "locals", "__import__"}
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class Call(NamedTuple):
+    """What the lab passes to a function of this kind, besides the study's arguments."""
+
+    positional: int = 0
+    keywords: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()  # passed if the function names them
+
+
+CALLS = {
+    "dataset": Call(),
+    "network": Call(offered=("input_shape", "classes", "generator")),
+    "optimizer": Call(1, ("lr",), ("generator",)),
+    "schedule": Call(1, ("epochs",)),
+    "loss": Call(2),
+    "metric": Call(2),
+    "trainer": Call(1, ("seed", "epochs"), ("checkpoint",)),
+}
+
+
+def find_mistake(kind: str, name: str, arguments: Collection[str]) -> str | None:
+    """Return why a name cannot be used as a study uses it; None if nothing is wrong.
+
+    Args:
+        kind: ``dataset``, ``network``, ``optimizer``, ``schedule``, ``loss``,
+            ``metric`` or ``trainer``.
+        name: ``"package.module:function"``.
+        arguments: the names of the arguments that the study gives.
+
+    Example:
+        >>> from adadecay.lab.names import find_mistake
+        >>> find_mistake("optimizer", "torch.optim:AdamWW", ["lr"])
+        "torch.optim has no 'AdamWW'. Did you mean 'AdamW'?"
+    """
+    module, _, attribute = name.partition(":")
+    if module == LIVE:
+        return None
+    if not module or not attribute:
+        return f"{name!r} must have the form 'package.module:function'"
+    file = _file(module)
+    if file is None:
+        return (
+            f"{name!r} names the module {module!r}, which is neither installed nor in "
+            f"the current folder"
+        )
+    if file.suffix != ".py":
+        return None
+    try:
+        found = _resolve(module, attribute)
+    except SyntaxError as error:
+        return f"{file}, line {error.lineno}: {error.msg}"
+    if isinstance(found, str) or found is None:
+        return found
+    return _misfit(kind, name, found, arguments)
+
+
+def _file(module: str) -> Path | None:
+    found = find_module(module)
+    return Path(found.origin) if found is not None and found.origin else None
+
+
+def _resolve(module: str, attribute: str) -> Definition | str | None:
+    """Find a definition, following imports; or say what is missing; None if unsure."""
+    first, _, rest = attribute.partition(".")
+    for _ in range(MOST_STEPS):
+        file = _file(module)
+        if file is None or file.suffix != ".py":
+            return None
+        tree = ast.parse(file.read_bytes(), filename=str(file))
+        names = dict(_defined(tree.body))
+        found = names.get(first)
+        if found is None:
+            if first in names or _is_dynamic(tree, names) or _file(f"{module}.{first}"):
+                return None
+            near = get_close_matches(first, names, n=1, cutoff=0.4)
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            return f"{module} has no {first!r}{hint}"
+        if isinstance(found, Definition):
+            return found if not rest else None
+        # from .adamw import AdamW: look there.
+        node, original = found
+        if node.level:
+            package = file.name == "__init__.py"
+            parts = module.split(".")
+            parts = parts[: len(parts) - node.level + package]
+            module = ".".join([*parts, *([node.module] if node.module else [])])
+        else:
+            module = node.module or ""
+        first = original
+    return None
+
+
+Found = Definition | tuple[ast.ImportFrom, str] | None
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Found]]:
+    """Give each name that statements define, with where it comes from if they tell."""
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name, node
+            case ast.ImportFrom():
+                for alias in node.names:
+                    yield alias.asname or alias.name, (node, alias.name)
+            case ast.Import():
+                for alias in node.names:
+                    yield alias.asname or alias.name.partition(".")[0], None
+            case _:
+                for each in ast.walk(node):
+                    if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                        yield each.id, None
+                    elif isinstance(each, Definition):
+                        yield each.name, None
+                    elif isinstance(each, ast.Import | ast.ImportFrom):
+                        for alias in each.names:
+                            yield alias.asname or alias.name, None
+
+
+def _is_dynamic(tree: ast.Module, names: Collection[str]) -> bool:
+    """Whether a module may have names that its source does not show."""
+    if "*" in names or "__getattr__" in names:
+        return True
+    words = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    modules = (each for each in ast.walk(tree) if isinstance(each, ast.Attribute))
+    return bool(words & DYNAMIC) or any(each.attr == "modules" for each in modules)
+
+
+def _misfit(
+    kind: str, name: str, found: Definition, arguments: Collection[str]
+) -> str | None:
+    """Say how the arguments of a call do not fit a definition."""
+    signature = _signature(found)
+    if signature is None:
+        return None
+    call = CALLS[kind]
+    given = dict.fromkeys((*call.keywords, *arguments))
+    given |= dict.fromkeys(key for key in call.offered if key in signature.parameters)
+    try:
+        signature.bind(*[None] * call.positional, **given)
+    except TypeError as error:
+        return f"{name.partition(':')[2]}{signature}: {error}"
+    return None
+
+
+def _signature(found: Definition) -> Signature | None:
+    """Return what a function or class takes; None where source alone does not tell."""
+    if found.decorator_list:
+        return None
+    if isinstance(found, ast.ClassDef):
+        methods = {e.name: e for e in found.body if isinstance(e, ast.FunctionDef)}
+        init = methods.get("__init__")
+        if init is None or "__new__" in methods or found.keywords:
+            return None
+        signature = _signature(init)
+        if signature is None:
+            return None
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+    return Signature(list(_parameters(found.args)))
+
+
+def _parameters(args: ast.arguments) -> Iterator[Parameter]:
+    listed = [*args.posonlyargs, *args.args]
+    required = len(listed) - len(args.defaults)
+    for i, each in enumerate(listed):
+        only = i < len(args.posonlyargs)
+        kind = Parameter.POSITIONAL_ONLY if only else Parameter.POSITIONAL_OR_KEYWORD
+        yield Parameter(
+            each.arg,
+            kind,
+            default=_default(i >= required and args.defaults[i - required]),
+        )
+    if args.vararg:
+        yield Parameter(args.vararg.arg, Parameter.VAR_POSITIONAL)
+    for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield Parameter(each.arg, Parameter.KEYWORD_ONLY, default=_default(default))
+    if args.kwarg:
+        yield Parameter(args.kwarg.arg, Parameter.VAR_KEYWORD)
+
+
+class _Source(str):
+    """A default, shown as it is written."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _default(node: ast.expr | bool | None) -> object:
+    return _Source(ast.unparse(node)) if isinstance(node, ast.expr) else Parameter.empty

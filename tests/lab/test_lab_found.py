@@ -1,0 +1,118 @@
+"""Studies that were run are found by name; failures with one cause are told once."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adadecay.commands import app
+from adadecay.lab.engines.perform import own_traceback
+
+TRAINER = """\
+trainer = {{name = "lab_own:{name}"}}
+score = "accuracy"
+optimizers = ["sgd", "adadecay"]
+trials = {trials}
+epochs = 1
+device = "cpu"
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return _write(tmp_path / "mine.toml")
+
+
+def _write(path, *, name="numbers_only", trials=2):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(TRAINER.format(name=name, trials=trials))
+    return path
+
+
+def _invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_study_that_was_run_is_found_by_its_name(file, tmp_path, monkeypatch):
+    assert _invoke("run", file, "--workers", 0).exit_code == 0
+    for command in ("status", "plan", "results"):
+        found = _invoke(command, "mine")
+        assert found.exit_code == 0, found.output
+    assert "mine: 4 of 4 trials done" in _invoke("status", "mine").output
+    wrong = _invoke("status", "mien")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'mine'?" in wrong.output
+
+
+def test_what_was_run_of_a_file_is_named_where_nothing_else_was(file):
+    assert _invoke("run", file, "--workers", 0, "--epochs", 2).exit_code == 0
+    assert "but of 'mine[epochs=2]'" in _invoke("status", file).output
+    assert "but of 'mine[epochs=2]'" in _invoke("results", file).output
+    assert "but of" not in _invoke("status", "mine[epochs=2]").output
+
+
+def test_two_files_of_one_name_are_not_mixed(file, tmp_path):
+    assert _invoke("run", file, "--workers", 0).exit_code == 0
+    other = _write(tmp_path / "other" / "mine.toml", trials=1)
+    refused = _invoke("run", other, "--workers", 0)
+    assert refused.exit_code == 2
+    assert f"another study called 'mine', from {file}" in refused.output
+    _write(file, trials=3)  # the same file may change
+    assert _invoke("run", file, "--workers", 0).exit_code == 0
+    file.rename(tmp_path / "gone.toml")
+    assert _invoke("run", other, "--workers", 0).exit_code == 0
+
+
+def test_one_cause_is_told_once(file):
+    _write(file, name="yields_text", trials=3)
+    ran = _invoke("run", file, "--workers", 0)
+    assert ran.exit_code == 1
+    assert ran.output.count("6 trials failed alike: yields_text sgd #0") == 1
+    assert ran.output.count("failed with the same error") == 5
+    status = _invoke("status", file)
+    assert status.output.count("must be a number") == 1
+    assert status.output.count("6 trials failed alike") == 1
+
+
+def test_a_long_traceback_keeps_the_users_frames():
+    import json  # any installed module that calls back
+
+    class Deep:
+        def __init__(self, depth):
+            self.depth = depth
+
+    def default(value):
+        if value.depth:
+            return json.dumps(Deep(value.depth - 1), default=default)
+        raise ArithmeticError("at the bottom")
+
+    with pytest.raises(ArithmeticError) as caught:
+        json.dumps(Deep(6), default=default)
+    trace = own_traceback(caught.value)
+    assert trace.count("  File ") <= 6
+    assert Path(__file__).name in trace.splitlines()[0]
+    assert "more calls" in trace
+    assert trace.rstrip().endswith("ArithmeticError: at the bottom")
+
+
+def test_the_frame_of_the_users_trainer_survives_a_deep_library(tmp_path, monkeypatch):
+    """As under transformers: the user's frame is the first of many."""
+    library = tmp_path / "site-packages"
+    library.mkdir()
+    (library / "deep_library.py").write_text(
+        "def call(depth):\n    if not depth:\n        raise ArithmeticError('deep')\n"
+        "    call(depth - 1)\n"
+    )
+    monkeypatch.syspath_prepend(str(library))
+    import deep_library
+
+    def trainer():
+        deep_library.call(20)
+
+    with pytest.raises(ArithmeticError) as caught:
+        trainer()
+    trace = own_traceback(caught.value)
+    assert "in trainer" in trace
+    assert "in call" in trace

@@ -1,0 +1,111 @@
+"""Names in a study are resolved before anything runs, and nothing is imported."""
+
+import sys
+import textwrap
+
+import pytest
+
+from adadecay.lab.names import find_mistake
+from adadecay.lab.spec_file import SpecError, plain_name, read_spec
+
+MODULE = """
+    raise RuntimeError("imported")
+    from torch import nn
+    from .beside import passed_on
+    from beside import passed_on, missing_elsewhere
+
+    def rings(rows=3): ...
+    def loss(outputs, targets): ...
+    def train(make_optimizer, *, seed, epochs, width=8): ...
+    class Net:
+        def __init__(self, width): ...
+    class Child(Net): ...
+    made = rings
+    if True:
+        def maybe(): ...
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_names.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "beside.py").write_text("def passed_on(a): ...\n")
+    (tmp_path / "moving.py").write_text("globals()['x'] = 1\n")
+    return "their_names"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "arguments", "said"),
+    [
+        ("dataset", "their_names:rings", ["rows"], None),
+        ("dataset", "their_names:made", ["anything"], None),
+        ("dataset", "their_names:maybe", ["anything"], None),
+        ("dataset", "their_names:ring", [], "their_names has no 'ring'. Did you mean"),
+        ("dataset", "their_names:rings", ["row"], "unexpected keyword argument 'row'"),
+        ("dataset", "their_names:passed_on", [], "missing a required argument: 'a'"),
+        ("dataset", "their_names:missing_elsewhere", [], "beside has no"),
+        ("dataset", "moving:x", [], None),
+        ("dataset", "gone:x", [], "neither installed nor in the current folder"),
+        ("network", "their_names:Net", ["width"], None),
+        ("network", "their_names:Net", [], "missing a required argument: 'width'"),
+        ("network", "their_names:Child", [], None),
+        ("loss", "their_names:loss", [], None),
+        ("metric", "their_names:rings", [], "too many positional arguments"),
+        ("trainer", "their_names:train", ["width"], None),
+        ("trainer", "their_names:rings", [], "unexpected keyword argument 'seed'"),
+        ("optimizer", "torch.optim:AdamW", ["weight_decay"], None),
+        ("optimizer", "torch.optim:AdamWW", [], "Did you mean 'AdamW'?"),
+        ("optimizer", "torch.optim:AdamW", ["wd"], "unexpected keyword argument 'wd'"),
+    ],
+)
+def test_a_name_and_its_arguments_are_looked_at(module, kind, name, arguments, said):
+    found = find_mistake(kind, name, arguments)
+    assert (found is None) if said is None else (said in found)
+    assert module not in sys.modules
+
+
+def test_all_mistakes_at_once_in_the_order_of_the_file(module, tmp_path):
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        textwrap.dedent("""\
+        epoches = 3
+        baseline = "sgdd"
+        nonsense = 1
+        rubbish = 2
+        [[cells]]
+        dataset = "their_names:ringss"
+        network = ["nn-2", "their_names:Nett"]
+        [[optimizers]]
+        name = "torch.optim:AdamWW"
+        lr = 0.1
+        [[optimizers]]
+        name = "sgd"
+        weightdecay = 1
+        """)
+    )
+    with pytest.raises(SpecError) as caught:
+        read_spec(file)
+    lines = str(caught.value).splitlines()
+    places = [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in lines]
+    assert places == [1, 2, 3, 4, 6, 7, 9, 13]
+    assert str(caught.value).count("larger_is_better") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("Größe (2)", "Grosse-2"),
+        ("mon étude", "mon-etude"),
+        ("..a", "a"),
+        ("研究", "study"),
+        ("own_study-2.1", "own_study-2.1"),
+    ],
+)
+def test_a_file_name_becomes_a_study_name(tmp_path, file, name):
+    assert plain_name(file) == name
+    path = tmp_path / f"{file}.toml"
+    path.write_text(
+        'optimizers = ["sgd"]\n[[cells]]\ndataset = "digits"\nnetwork = "nn-2"\n'
+    )
+    assert read_spec(path).name == name
