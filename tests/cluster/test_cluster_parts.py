@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from lab_runs import small_study
 
-from adadecay.lab.datasets.cache import file_of, open_arrays, recorded, write
-from adadecay.lab.datasets.parts import Part, digest
+from adadecay.lab.datasets.cache import file_of, open_arrays, write
+from adadecay.lab.datasets.catalog import Part, digest
 from adadecay.lab.engines import (
     EngineError,
     EpochDone,
@@ -249,8 +249,7 @@ def test_data_reaches_a_node_once(tmp_path, monkeypatch):
     )
     driver, node = tmp_path / "driver", tmp_path / "node"
     driver.mkdir()
-    facts = {"name": "tiny", "sha256": recorded(parts), "from": "a test"}
-    write(file_of("tiny", driver), {"train_images": array}, facts)
+    write(file_of("tiny", driver), {"train_images": array}, parts, "a test")
     monkeypatch.setenv("ADADECAY_DATA", str(driver))
     packed = parcels.pack_dataset("tiny")
     assert parcels.pack_dataset("digits") is None
@@ -272,6 +271,6 @@ def test_data_reaches_a_node_once(tmp_path, monkeypatch):
     assert asked == [1]
     arrays, found = open_arrays(file_of("tiny", node), parts)
     assert np.array_equal(arrays["train_images"], array)
-    assert found == facts
-    assert {path.name for path in node.iterdir()} <= {"tiny.safetensors", "tiny.lock"}
+    assert found == "a test"
+    assert {path.name for path in node.iterdir()} <= {"tiny.npy", "tiny.lock"}
     parcels._is_here.cache_clear()

@@ -1,6 +1,7 @@
 """Small datasets in every published form, and servers on loopback that misbehave."""
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -15,9 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from adadecay.lab.datasets.catalog import Item, Mirror, Package
-from adadecay.lab.datasets.formats import CIFAR_BINARY, CIFAR_PNG, IDX
-from adadecay.lab.datasets.parts import Part, digest
+from adadecay.lab.datasets.catalog import DatasetSpec, Package, Part, digest
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,30 +31,41 @@ def random_arrays(image=(6, 5), *, train=40, test=10, seed=0) -> Arrays:
     }
 
 
-def item_of(arrays: Arrays, *, mirrors=(), packages=(), name="tiny") -> Item:
-    return Item(
-        name=name,
+def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def item_of(arrays: Arrays, *, packages=(), **options) -> DatasetSpec:
+    official = {"format": "idx", "hashes": {}, "mirrors": ()}
+    return DatasetSpec(
+        name="tiny",
         origin="drawn at random",
         summary="noise",
         parts={key: Part(a.shape, digest(a)) for key, a in arrays.items()},
         classes=tuple("0123456789"),
-        mirrors=tuple(mirrors),
         packages=tuple(packages),
+        **official | options,
     )
 
 
-def idx_item(*urls: str, seed: int = 0) -> Item:
+def idx_item(*urls: str, seed: int = 0) -> DatasetSpec:
     """A grey dataset, the same in every process that asks for it."""
-    mirrors = [Mirror(url, IDX) for url in urls]
-    package = Package("npm", "tiny-data", "1.0.0", IDX)
-    return item_of(random_arrays(seed=seed), mirrors=mirrors, packages=[package])
+    package = Package("npm", "tiny-data", "1.0.0", "idx")
+    arrays = random_arrays(seed=seed)
+    hashes = hashes_of(idx_files(arrays, zipped=True))
+    return item_of(arrays, hashes=hashes, mirrors=urls, packages=[package])
 
 
-def cifar_item(*urls: str) -> Item:
-    mirrors = [Mirror(url, CIFAR_BINARY) for url in urls]
-    package = Package("npm", "tiny-pictures", "1.0.0", CIFAR_PNG)
+def cifar_item(*urls: str) -> DatasetSpec:
+    package = Package("npm", "tiny-pictures", "1.0.0", "cifar-png")
     arrays = random_arrays((32, 32, 3))
-    return item_of(arrays, mirrors=mirrors, packages=[package])
+    hashes = hashes_of({"tiny-binary.tar.gz": cifar_archive(arrays)})
+    official = {"format": "cifar-binary", "hashes": hashes, "mirrors": urls}
+    return item_of(arrays, packages=[package], **official)
+
+
+def cifar_archive(arrays: Arrays) -> bytes:
+    return gzip.compress(tar_of(binary_files(arrays), prefix="x/", mode="w:"), mtime=0)
 
 
 IDX_NAMES = {

@@ -1,11 +1,12 @@
 """What is not a dataset's file, in the place of one: named, kept, and no traceback."""
 
-import json
+import io
 import os
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from small_sets import good, idx_files, idx_item, put, random_arrays, serving
 from typer.testing import CliRunner
@@ -13,9 +14,10 @@ from typer.testing import CliRunner
 from adadecay import commands
 from adadecay.commands import data
 from adadecay.lab.datasets import DatasetError, catalog
-from adadecay.lab.datasets.cache import file_of, recorded, verify
-from adadecay.lab.datasets.fetch import Wanted, obtain
-from adadecay.lab.datasets.progress import Progress
+from adadecay.lab.datasets.cache import file_of, verify
+from adadecay.lab.datasets.catalog import Part, joint_digest
+from adadecay.lab.datasets.download import Progress
+from adadecay.lab.datasets.fetch import FetchOptions, obtain
 
 QUIET = Progress(quiet=True)
 STUDY = """\
@@ -77,7 +79,7 @@ def _break(kind, path):
     KINDS[kind](path)
 
 
-@pytest.mark.parametrize("file", ["tiny.lock", ".", "tiny.safetensors"])
+@pytest.mark.parametrize("file", ["tiny.lock", ".", "tiny.npy"])
 @pytest.mark.parametrize("kind", ["folder", "loop"])
 def test_a_cache_that_cannot_be_used_is_one_sentence(kind, file, cache, tmp_path):
     named = put(tmp_path / "named", idx_files(random_arrays()))
@@ -85,8 +87,8 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(kind, file, cache, tmp_path
         cache.write_text("a file")
     else:
         _break(kind, cache / file)
-    wanted = Wanted(named, "folder", offline=True)
-    if (kind, file) == ("loop", "tiny.safetensors"):  # nothing is lost with a loop
+    wanted = FetchOptions(named, "folder", offline=True)
+    if (kind, file) == ("loop", "tiny.npy"):  # nothing is lost with a loop
         verify(obtain(idx_item(), wanted, progress=QUIET), idx_item().parts)
         return
     with pytest.raises(DatasetError) as caught:
@@ -96,17 +98,22 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(kind, file, cache, tmp_path
     assert "\n" not in str(caught.value)
 
 
-def _header(facts):
-    text = json.dumps({"__metadata__": facts}).encode()
-    return len(text).to_bytes(8, "little") + text
+def _written(parts):
+    """A cache file of these parts without its arrays."""
+    file = io.BytesIO()
+    fields = [("digest", "S64"), ("source", "S256")]
+    fields += [(name, "|u1", parts[name].shape) for name in sorted(parts)]
+    header = {"descr": fields, "fortran_order": False, "shape": ()}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue() + joint_digest(parts).encode()
 
 
 FOREIGN = {
     "nothing": b"",
     "text": b"my notes\n" * 100,
-    "another dataset": _header({"sha256": "0"}) + bytes(100),
-    "nested": (200_000).to_bytes(8, "little") + b"[" * 200_000,
-    "no arrays": _header({"sha256": recorded(idx_item().parts)}),
+    "another dataset": _written({"pixels": Part((100,), "0")}) + bytes(400),
+    "nested": b"\x93NUMPY\x01\x00\x00\x20" + b"[" * 200_000,
+    "no arrays": _written(idx_item().parts),
 }
 
 
@@ -116,12 +123,12 @@ def test_foreign_content_is_set_aside_and_the_dataset_fetched(content, cache):
     put(cache, {path.name: content})
     aside = path.with_suffix(".damaged")
     with pytest.raises(DatasetError, match=str(aside)):
-        obtain(idx_item(), Wanted(source="cache"), progress=QUIET)
+        obtain(idx_item(), FetchOptions(source="cache"), progress=QUIET)
     assert aside.read_bytes() == content
     put(cache, {path.name: content})
     with serving(good(random_arrays())) as server:
         item = idx_item(server.url)
-        verify(obtain(item, Wanted(), progress=QUIET), item.parts)
+        verify(obtain(item, FetchOptions(), progress=QUIET), item.parts)
     assert aside.read_bytes() == content
 
 
@@ -129,10 +136,10 @@ def test_where_data_came_from_is_shown_without_being_obeyed(cache, monkeypatch):
     item = idx_item()
     monkeypatch.setattr(catalog, "CATALOG", {**catalog.CATALOG, "mnist": item})
     named = put(cache / "named", idx_files(random_arrays()))
-    path = obtain(item, Wanted(named), progress=QUIET)
+    path = obtain(item, FetchOptions(named), progress=QUIET)
     text = path.read_bytes()
     place = text.index(b"folder ")
-    path.write_bytes(text[:place] + b"\\u001b[" + text[place + 7 :])
+    path.write_bytes(text[:place] + b"\x1b[31m \xff" + text[place + 7 :])
     path.replace(file_of("mnist", cache))
     told = _invoke(data.app, "verify", "mnist")
     assert told.exit_code == 0, told.output
@@ -145,10 +152,10 @@ import resource, sys
 from pathlib import Path
 from small_sets import idx_item
 from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.fetch import Wanted, obtain
+from adadecay.lab.datasets.fetch import FetchOptions, obtain
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:
-    obtain(idx_item(), Wanted(Path(sys.argv[1])), cache=Path(sys.argv[2]))
+    obtain(idx_item(), FetchOptions(Path(sys.argv[1])), cache=Path(sys.argv[2]))
 except DatasetError as error:
     print(error)
 """

@@ -1,6 +1,8 @@
 """The order of the sources, one fetch for many processes, and the final message."""
 
+import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from filelock import FileLock
 from small_sets import (
     binary_files,
+    cifar_archive,
     cifar_item,
     good,
     idx_files,
@@ -27,22 +30,23 @@ from small_sets import (
 
 from adadecay.lab.datasets import DatasetError
 from adadecay.lab.datasets.cache import file_of, open_arrays, verify
-from adadecay.lab.datasets.catalog import Item
-from adadecay.lab.datasets.fetch import Wanted, obtain
-from adadecay.lab.datasets.http import Patience
-from adadecay.lab.datasets.progress import Progress
+from adadecay.lab.datasets.catalog import DatasetSpec
+from adadecay.lab.datasets.download import Progress, Timeouts
+from adadecay.lab.datasets.fetch import FetchOptions, obtain
 
 QUIET = Progress(quiet=True)
-QUICK = Patience(connect=1.0, read=5.0, retries=0)
+QUICK = Timeouts(connect=1.0, read=5.0, retries=0)
 ARRAYS = random_arrays()
 
 
 def fetch(item, cache, **wanted):
-    return obtain(item, Wanted(patience=QUICK, **wanted), cache=cache, progress=QUIET)
+    return obtain(
+        item, FetchOptions(timeouts=QUICK, **wanted), cache=cache, progress=QUIET
+    )
 
 
 def origin(path, item):
-    return open_arrays(path, item.parts)[1]["from"]
+    return open_arrays(path, item.parts)[1]
 
 
 @pytest.fixture
@@ -54,7 +58,9 @@ def no_clients(monkeypatch, tmp_path):
 @pytest.fixture
 def system(monkeypatch, tmp_path):
     folder = tmp_path / "share" / "datasets" / "tiny"
-    monkeypatch.setattr(Item, "system_folders", property(lambda _: (str(folder),)))
+    monkeypatch.setattr(
+        DatasetSpec, "system_folders", property(lambda _: (str(folder),))
+    )
     return folder
 
 
@@ -124,7 +130,7 @@ def test_a_failed_source_leaves_the_cached_file_alone(cache, tmp_path):
 )
 def test_wishes_that_contradict_themselves(wanted):
     with pytest.raises(ValueError, match="source"):
-        Wanted(**wanted)
+        FetchOptions(**wanted)
 
 
 def test_offline_asks_nobody_and_tells_everything(cache, tmp_path, system):
@@ -181,11 +187,11 @@ def test_a_folder_that_also_holds_the_files_of_another_dataset(cache, tmp_path):
 
 def test_cifar_by_hand_in_each_form(cache, tmp_path):
     arrays = random_arrays((32, 32, 3))
-    item = cifar_item("http://127.0.0.1:9/tiny-binary.tar.gz")
+    item = cifar_item("http://127.0.0.1:9/")
     forms = {
         "a": binary_files(arrays),
         "b": png_files(arrays),
-        "c": {"tiny-binary.tar.gz": tar_of(binary_files(arrays), prefix="x/")},
+        "c": {"tiny-binary.tar.gz": cifar_archive(arrays)},
         "d": {"tiny-pictures-1.0.0.tgz": tar_of(png_files(arrays))},
     }
     for name, files in forms.items():
@@ -193,6 +199,36 @@ def test_cifar_by_hand_in_each_form(cache, tmp_path):
         found = fetch(item, cache, folder=tmp_path / name, source="folder")
         opened, _ = open_arrays(found, item.parts)
         np.testing.assert_array_equal(opened["test_images"], arrays["test_images"])
+
+
+POISONED = {**ARRAYS, "train_images": ARRAYS["train_images"] ^ np.uint8(1)}
+TURNED = {**ARRAYS, "test_images": ARRAYS["test_images"].reshape(10, 5, 6)}
+OTHERS = random_arrays(seed=1)
+LABELS = "t10k-labels-idx1-ubyte.gz"
+HALF = idx_files(ARRAYS, zipped=True)[LABELS][:-9]
+LIES = {
+    "a page": ({LABELS: b"<html>Login"}, "no idx file"),
+    "other data": (
+        idx_files(random_arrays(seed=1), zipped=True),
+        "test_labels has SHA",
+    ),
+    "one file": (idx_files(POISONED, zipped=True), "train_images has SHA-256"),
+    "another shape": (idx_files(TURNED, zipped=True), "(10, 5, 6)"),
+    "half a file": (
+        {LABELS: idx_files(ARRAYS, zipped=True)[LABELS][:-9]},
+        "broken gzip file",
+    ),
+    "a gzip bomb": ({LABELS: gzip.compress(bytes(1_000_000), 9)}, "holds more than"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_files_that_are_not_the_dataset_are_refused(lie, cache, tmp_path):
+    files, message = LIES[lie]
+    put(tmp_path / "named", idx_files(ARRAYS, zipped=True) | files)
+    with pytest.raises(DatasetError, match=re.escape(message)):
+        fetch(idx_item(), cache, folder=tmp_path / "named", source="folder")
+    assert [path.name for path in cache.iterdir()] == ["tiny.lock"]
 
 
 def test_the_python_form_of_cifar_is_refused_by_name(cache, tmp_path):
@@ -219,9 +255,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from small_sets import idx_item
-from adadecay.lab.datasets.http import Patience
-from adadecay.lab.datasets.fetch import Wanted, obtain
-wanted = Wanted(patience=Patience(read=100))
+from adadecay.lab.datasets.download import Timeouts
+from adadecay.lab.datasets.fetch import FetchOptions, obtain
+wanted = FetchOptions(timeouts=Timeouts(read=100))
 print(obtain(idx_item(sys.argv[1]), wanted, cache=Path(sys.argv[2])))
 """
 
@@ -295,16 +331,16 @@ def test_a_killed_process_leaves_nothing_that_stays(cache):
     assert list(cache.glob(".tiny-*"))  # its scratch folder is still there
     with serving(good(ARRAYS)) as server:
         fetch(idx_item(server.url), cache)
-    assert sorted(p.name for p in cache.iterdir()) == ["tiny.lock", "tiny.safetensors"]
+    assert sorted(p.name for p in cache.iterdir()) == ["tiny.lock", "tiny.npy"]
 
 
 def test_interrupting_leaves_nothing(cache, monkeypatch):
-    from adadecay.lab.datasets import sources
+    from adadecay.lab.datasets import fetch as fetching
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sources, "download", interrupted)
+    monkeypatch.setattr(fetching, "download", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fetch(idx_item("http://127.0.0.1:9/"), cache)
     assert [p.name for p in cache.iterdir()] == ["tiny.lock"]

@@ -20,15 +20,14 @@ from small_sets import (
     tar_of,
 )
 
-from adadecay.lab.datasets.archives import files_in, unpack
-from adadecay.lab.datasets.formats import CIFAR_BINARY, CIFAR_PNG, IDX, decode
-from adadecay.lab.datasets.parts import BadDataError, digest
+from adadecay.lab.datasets.catalog import BadDataError, digest
+from adadecay.lab.datasets.formats import FORMATS, decode, files_in, unpack
 
 GREY, COLOUR = random_arrays(), random_arrays((32, 32, 3))
 FORMS = {
-    "idx": (IDX, idx_files, GREY, idx_item),
-    "binary": (CIFAR_BINARY, binary_files, COLOUR, cifar_item),
-    "png": (CIFAR_PNG, png_files, COLOUR, cifar_item),
+    "idx": ("idx", idx_files, GREY, idx_item),
+    "binary": ("cifar-binary", binary_files, COLOUR, cifar_item),
+    "png": ("cifar-png", png_files, COLOUR, cifar_item),
 }
 
 
@@ -58,7 +57,7 @@ def test_every_form_reads_the_names_it_lists(form):
         return data
 
     decode(kind, files, item().parts)
-    assert sorted(asked) == sorted(kind.names)
+    assert sorted(asked) == sorted(FORMATS[kind].names)
 
 
 def test_every_form_refuses_truncated_and_altered_files(form, tmp_path):
@@ -85,7 +84,7 @@ def test_an_idx_file_of_another_type_is_refused_by_its_header(tmp_path, place):
     data[place] += 1
     put(tmp_path, {**files, "train-images-idx3-ubyte": bytes(data)})
     with pytest.raises(BadDataError, match="train-images"):
-        decode(IDX, files_in(tmp_path), idx_item().parts)
+        decode("idx", files_in(tmp_path), idx_item().parts)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +95,14 @@ def test_pictures_of_another_size_or_kind_are_refused_unread(tmp_path, size, mod
     Image.new(mode, size).save(buffer, "PNG")
     files = {**png_files(COLOUR), "test_batch.png": buffer.getvalue()}
     with pytest.raises(BadDataError, match="not RGB rows"):
-        decode(CIFAR_PNG, files_in(put(tmp_path, files)), cifar_item().parts)
+        decode("cifar-png", files_in(put(tmp_path, files)), cifar_item().parts)
 
 
 @pytest.mark.parametrize("labels", [b"{}", b"[1, null]", b"[1e999]", b"[" * 100_000])
 def test_labels_that_are_no_labels(tmp_path, labels):
     files = {**png_files(COLOUR), "test_lables.json": labels}
     with pytest.raises(BadDataError):
-        decode(CIFAR_PNG, files_in(put(tmp_path, files)), cifar_item().parts)
+        decode("cifar-png", files_in(put(tmp_path, files)), cifar_item().parts)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
@@ -163,8 +162,8 @@ def test_debian_packages(tmp_path, mode):
     deb = tmp_path / "a.deb"
     deb.write_bytes(deb_of(members))
     out = put(tmp_path / "out", {})
-    unpack(deb, out, IDX.names, limit=10_000)
-    found = decode(IDX, files_in(out), idx_item().parts)
+    unpack(deb, out, FORMATS["idx"].names, limit=10_000)
+    found = decode("idx", files_in(out), idx_item().parts)
     assert digest(found["train_images"]) == digest(GREY["train_images"])
 
 
@@ -183,8 +182,8 @@ def test_debian_packages_in_zstandard(tmp_path):
         pytest.skip(f"this dpkg-deb writes no zstandard: {made.stderr}")
     assert b"data.tar.zst" in deb.read_bytes()
     out = put(tmp_path / "out", {})
-    unpack(deb, out, IDX.names, limit=10_000)
-    decode(IDX, files_in(out), idx_item().parts)
+    unpack(deb, out, FORMATS["idx"].names, limit=10_000)
+    decode("idx", files_in(out), idx_item().parts)
 
 
 def test_broken_archives(tmp_path):

@@ -10,9 +10,8 @@ import pytest
 from small_sets import binary_files, idx_files, png_files
 
 from adadecay.lab.datasets import DATASETS, load
-from adadecay.lab.datasets.catalog import CATALOG
-from adadecay.lab.datasets.formats import CIFAR_BINARY, CIFAR_PNG, IDX, decode
-from adadecay.lab.datasets.parts import digest
+from adadecay.lab.datasets.catalog import CATALOG, digest
+from adadecay.lab.datasets.formats import FORMATS, decode
 from adadecay.lab.registry import UnknownNameError
 
 # The first sixteen digits of each SHA-256, as the task that asked for them gives them.
@@ -51,6 +50,11 @@ def test_the_catalogue_holds_the_known_digests(name):
     order = ("train_images", "train_labels", "test_images", "test_labels")
     assert [parts[part].sha256[:16] for part in order] == TRUTH[name].split()
     assert all(len(part.sha256) == 64 for part in parts.values())
+    hashes = CATALOG[name].hashes
+    assert all(len(sha256) == 64 for sha256 in hashes.values())
+    if not CATALOG[name].archive:
+        names = FORMATS[CATALOG[name].format].names
+        assert {*hashes} == {f"{file}.gz" for file in names}
 
 
 @pytest.mark.parametrize("name", TRUTH)
@@ -65,11 +69,9 @@ def test_real_data_in_the_official_form_is_the_same(name, real):
             ("labels", rows.targets),
         )
     }
-    form, write = (CIFAR_BINARY, binary_files)
-    if name != "cifar-10":
-        form, write = IDX, idx_files
-    files = write(arrays)
-    decode(form, lambda file, limit: files[file][: limit + 1], CATALOG[name].parts)
+    files = (binary_files if name == "cifar-10" else idx_files)(arrays)
+    spec = CATALOG[name]
+    decode(spec.format, lambda file, limit: files[file][: limit + 1], spec.parts)
 
 
 def test_real_labels_fit_real_images(real):
@@ -194,5 +196,5 @@ def test_pictures_give_the_real_test_images(real):
     from small_sets import item_of
 
     files = png_files(arrays)
-    found = decode(CIFAR_PNG, lambda name, _: files[name], item_of(arrays).parts)
+    found = decode("cifar-png", lambda name, _: files[name], item_of(arrays).parts)
     np.testing.assert_array_equal(found["test_images"], arrays["test_images"])

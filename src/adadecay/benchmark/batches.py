@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from adadecay.lab.datasets import Batches, Dataset, DatasetError, Split, load
-from adadecay.lab.datasets.catalog import CATALOG, Item
+from adadecay.lab.datasets.catalog import CATALOG, DatasetSpec
 
 __all__ = ["BatchCost", "measure_batches"]
 
@@ -98,23 +98,23 @@ def _load(name: str) -> tuple[Dataset, bool]:
         return _noise(CATALOG[name]), False
 
 
-def _noise(item: Item) -> Dataset:
-    """Random bytes in the shape of ``item``, for a machine that cannot fetch it."""
+def _noise(spec: DatasetSpec) -> Dataset:
+    """Random bytes in the shape of ``spec``, for a machine that cannot fetch it."""
     noise = np.random.default_rng(0)
-    labels = noise.integers(0, 10, item.parts["train_labels"].shape, np.uint8)
-    images = noise.integers(0, 256, (len(labels), *item.input_shape), np.uint8)
+    labels = noise.integers(0, 10, spec.parts["train_labels"].shape, np.uint8)
+    images = noise.integers(0, 256, (len(labels), *spec.input_shape), np.uint8)
     split = Split(images, labels)
     return Dataset(
-        name=item.name,
+        name=spec.name,
         train=split,
         test=split,
-        classes=item.classes,
-        mean=item.mean,
-        std=item.std,
+        classes=spec.classes,
+        mean=spec.mean,
+        std=spec.std,
         scale=255.0,
-        augment=item.augment,
+        augment=spec.augment,
         digest="",
-        input_shape=item.input_shape,
+        input_shape=spec.input_shape,
     )
 
 

@@ -90,17 +90,19 @@ def fetch(
     """Bring datasets into the cache, checked against their SHA-256."""
     from adadecay.lab.datasets import DatasetError
     from adadecay.lab.datasets.catalog import CATALOG
-    from adadecay.lab.datasets.fetch import Wanted, obtain
+    from adadecay.lab.datasets.fetch import FetchOptions, obtain
 
     chosen = _known(names)
     try:
-        wanted = Wanted(folder, source, offline)
+        options = FetchOptions(folder, source, offline)
     except ValueError as error:
         _stop(error, 2)
     missing = []
     for name in chosen:
         try:
-            place = obtain(CATALOG[name], wanted) if name in CATALOG else "scikit-learn"
+            place = (
+                obtain(CATALOG[name], options) if name in CATALOG else "scikit-learn"
+            )
             typer.echo(f"{name}: ready, in {place}")
         except DatasetError as error:
             typer.echo(error, err=True)
@@ -137,9 +139,8 @@ def _sound(name: str) -> bool:
     path = file_of(name, cache_folder())
     try:
         if name in CATALOG:
-            facts = verify(path, CATALOG[name].parts)
-            place = shown(str(facts.get("from", "unknown")))
-            typer.echo(f"{name}: sound, {path} (from {place})")
+            source = shown(verify(path, CATALOG[name].parts))
+            typer.echo(f"{name}: sound, {path} (from {source})")
         else:
             DATASETS.get(name).load()()
             typer.echo(f"{name}: sound, in scikit-learn")

@@ -40,7 +40,7 @@ def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     reseed(derive("dataset", name), "dataset", 0)
     given = json.loads(arguments)
     if is_own(name):
-        return datasets.load_own(name, given)
+        return datasets.load_custom(name, given)
     return datasets.load(name, **given)
 
 

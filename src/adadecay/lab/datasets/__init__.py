@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adadecay.lab.datasets.catalog import CATALOG, Item
+from adadecay.lab.datasets.catalog import (
+    CATALOG,
+    BadDataError,
+    DatasetError,
+    DatasetSpec,
+)
 from adadecay.lab.datasets.dataset import Augment, Dataset, Split, holdout
-from adadecay.lab.datasets.parts import BadDataError, DatasetError
 from adadecay.lab.registry import Argument, Entry, Registry
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ _ENLARGE = Argument("enlarge", int, 1, "repeat each pixel so often", minimum=1)
 _DIGITS = Entry(
     name="digits",
     arguments=(_STANDARDIZE, _ROWS, _ENLARGE),
-    maker="adadecay.lab.datasets.digits:load_digits",
+    maker="adadecay.lab.datasets.builtin:load_digits",
     origin="Alpaydin and Kaynak, 1998; carried by scikit-learn",
     summary="handwritten digits, 8×8 grey, 1,437 to train and 360 to test, no download",
     facts={
@@ -54,34 +58,34 @@ _DIGITS = Entry(
 )
 
 
-def _entry(item: Item) -> Entry:
+def _entry(spec: DatasetSpec) -> Entry:
     return Entry(
-        name=item.name,
-        arguments=() if item.mean else (_STANDARDIZE,),
-        maker="adadecay.lab.datasets.images:load_images",
-        origin=item.origin,
-        summary=item.summary,
+        name=spec.name,
+        arguments=() if spec.mean else (_STANDARDIZE,),
+        maker="adadecay.lab.datasets.builtin:load_images",
+        origin=spec.origin,
+        summary=spec.summary,
         facts={
-            "input_shape": item.input_shape,
-            "classes": len(item.classes),
-            "train": item.parts["train_labels"].size,
-            "test": item.parts["test_labels"].size,
-            "bytes": item.size,
+            "input_shape": spec.input_shape,
+            "classes": len(spec.classes),
+            "train": spec.parts["train_labels"].size,
+            "test": spec.parts["test_labels"].size,
+            "bytes": spec.size,
         },
     )
 
 
-def load_own(name: str, arguments: Mapping[str, Any]) -> Dataset:
+def load_custom(name: str, arguments: Mapping[str, Any]) -> Dataset:
     """Return a user's own dataset; every argument is the function's, whatever its name.
 
     Args:
         name: ``"package.module:function"``.
         arguments: passed to the function.
     """
-    from adadecay.lab.datasets.own import make_own
+    from adadecay.lab.datasets.custom import make_custom
 
     checked = DATASETS.check(name, dict(arguments))
-    return make_own(name, DATASETS.get(name).load()(**checked))
+    return make_custom(name, DATASETS.get(name).load()(**checked))
 
 
 DATASETS = Registry("dataset", [*map(_entry, CATALOG.values()), _DIGITS])
@@ -124,12 +128,12 @@ def load(
     if entry.own:
         ours = {"folder": folder, "source": source, "offline": offline}
         given = {key: value for key, value in ours.items() if value}
-        return load_own(name, arguments | given)
+        return load_custom(name, arguments | given)
     checked = DATASETS.check(name, arguments)
-    from adadecay.lab.datasets.fetch import Wanted
+    from adadecay.lab.datasets.fetch import FetchOptions
 
-    place = None if folder is None else Path(folder)
-    dataset: Dataset = entry.load()(name, Wanted(place, source, offline), **checked)
+    options = FetchOptions(None if folder is None else Path(folder), source, offline)
+    dataset: Dataset = entry.load()(name, options, **checked)
     return dataset
 
 

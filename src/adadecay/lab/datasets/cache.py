@@ -1,13 +1,13 @@
-"""The cache: one memory-mapped file per dataset, in the safetensors format.
+"""The cache: one memory-mapped .npy file per dataset.
 
 Flows in: checked arrays. Flows out: the same arrays, mapped rather than read, so that
-opening takes milliseconds and several processes share one copy in memory. A file
-appears complete or not at all. The header repeats the SHA-256 of every part: opening
-compares these and the sizes, :func:`verify` reads every byte.
+opening takes milliseconds and several processes share one copy in memory. The file
+holds one record with a field for each array, one for the digest of all and one for
+where they came from. It appears complete or not at all. Opening compares shapes, size
+and digest; :func:`verify` reads every byte.
 """
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Mapping
@@ -16,9 +16,15 @@ from typing import Any
 
 import numpy as np
 import platformdirs
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from adadecay.lab.datasets.parts import BadDataError, DatasetError, Part, check_part
+from adadecay.lab.datasets.catalog import (
+    BadDataError,
+    DatasetError,
+    Part,
+    joint_digest,
+)
 
 __all__ = [
     "VARIABLE",
@@ -31,7 +37,9 @@ __all__ = [
 ]
 
 VARIABLE = "ADADECAY_DATA"
-_MAX_HEADER = 1 << 20
+_SOURCE_BYTES = 256
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 def cache_folder() -> Path:
@@ -44,33 +52,40 @@ def cache_folder() -> Path:
 
 def file_of(name: str, folder: Path) -> Path:
     """Return where the dataset ``name`` lies in the cache ``folder``."""
-    return folder / f"{name}.safetensors"
+    return folder / f"{name}.npy"
 
 
-def write(
-    path: Path, arrays: Mapping[str, NDArray[Any]], facts: dict[str, str]
-) -> None:
-    """Write ``arrays`` and ``facts`` to ``path``, durably.
+def _record_type(parts: Mapping[str, Part]) -> np.dtype[np.void]:
+    arrays = [(name, np.uint8, parts[name].shape) for name in sorted(parts)]
+    return np.dtype([("digest", "S64"), ("source", f"S{_SOURCE_BYTES}"), *arrays])
 
-    ``path`` is a name that nobody else reads yet; the caller moves it into place.
+
+def write(path: Path, arrays: Arrays, parts: Mapping[str, Part], source: str) -> None:
+    """Write ``arrays`` to ``path``, durably.
+
+    Args:
+        path: a name that nobody else reads yet; the caller moves it into place.
+        arrays: what ``parts`` describe, checked.
+        parts: of the dataset.
+        source: where the arrays came from, for people.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    try:
-        save_file(contiguous, path, metadata=facts)
-    except SafetensorError as error:  # a full disk
-        raise OSError(errno.EIO, str(error), str(path)) from None
-    with path.open("rb+") as file:
+    record = _record_type(parts)
+    header = {"descr": npy.dtype_to_descr(record), "fortran_order": False, "shape": ()}
+    with path.open("wb") as file:
+        npy.write_array_header_1_0(file, header)
+        file.write(joint_digest(parts).encode())
+        file.write(source.encode()[:_SOURCE_BYTES].ljust(_SOURCE_BYTES, b"\0"))
+        for name in sorted(parts):
+            file.write(np.ascontiguousarray(arrays[name]).data)
+        file.flush()
         os.fsync(file.fileno())
     path.chmod(0o644)  # a cache may be shared, and scratch files are private
 
 
 def open_arrays(
     path: Path, parts: Mapping[str, Part]
-) -> tuple[dict[str, NDArray[np.uint8]], dict[str, str]]:
-    """Map the file at ``path`` and return its arrays and facts.
+) -> tuple[dict[str, NDArray[np.uint8]], str]:
+    """Map the file at ``path``; return its arrays and where they came from.
 
     Raises:
         FileNotFoundError: there is none.
@@ -78,7 +93,11 @@ def open_arrays(
         DatasetError: it cannot be read.
     """
     try:
-        start, header = _read_header(path)
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "Not a file")  # opening a pipe would wait
+        # Copy-on-write: torch takes only writable arrays, and the file must not change.
+        record = npy.open_memmap(path, mode="c")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -86,25 +105,16 @@ def open_arrays(
             f"{path} cannot be read ({error.strerror}): move it away, or name another "
             f"folder in {VARIABLE}"
         ) from None
-    facts = header.pop("__metadata__", None)
-    if not isinstance(facts, dict) or facts.get("sha256") != recorded(parts):
+    except Exception as error:  # a foreign header fails in many ways
+        raise BadDataError(f"{path} is no array of NumPy, or a part of one") from error
+    if record.dtype != _record_type(parts) or record.shape != ():
         raise BadDataError(f"{path} was written for other data")
-    # Copy-on-write: torch takes only writable arrays, and the file must never change.
-    blob = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
-    arrays, end = {}, start
-    for name, part in parts.items():
-        low, high = _place(path, header.get(name), part)
-        arrays[name] = blob[start + low : start + high]
-        end = max(end, start + high)
-    if end != blob.size:
-        raise BadDataError(f"{path} has {blob.size} bytes where {end} belong")
-    shaped = {name: arrays[name].reshape(part.shape) for name, part in parts.items()}
-    return shaped, facts
-
-
-def recorded(parts: Mapping[str, Part]) -> str:
-    """Return the SHA-256 of all parts as the header holds them."""
-    return json.dumps({name: part.sha256 for name, part in sorted(parts.items())})
+    if record["digest"] != joint_digest(parts).encode():
+        raise BadDataError(f"{path} was written for other data")
+    if path.stat().st_size != record.offset + record.nbytes:
+        raise BadDataError(f"{path} has more bytes than belong")
+    arrays = {name: record[name].view(np.ndarray) for name in parts}
+    return arrays, bytes(record["source"][()]).decode(errors="replace")
 
 
 def set_aside(path: Path) -> Path:
@@ -112,40 +122,13 @@ def set_aside(path: Path) -> Path:
     return path.replace(path.with_suffix(".damaged"))
 
 
-def verify(path: Path, parts: Mapping[str, Part]) -> dict[str, str]:
-    """Read every byte of ``path``; return its facts or raise :class:`BadDataError`."""
-    arrays, facts = open_arrays(path, parts)
+def verify(path: Path, parts: Mapping[str, Part]) -> str:
+    """Read every byte of ``path``; return where it came from.
+
+    Raises:
+        BadDataError: a byte is wrong.
+    """
+    arrays, source = open_arrays(path, parts)
     for name, part in parts.items():
-        check_part(name, arrays[name], part)
-    return facts
-
-
-def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Length of a JSON object in eight bytes, the object, the arrays."""
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "Not a file")  # opening a pipe would wait
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= _MAX_HEADER:
-            raise BadDataError(f"{path} is no safetensors file")
-        text = file.read(length)
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadDataError(f"{path} has a broken header") from error
-    if not isinstance(header, dict):
-        raise BadDataError(f"{path} has a broken header")
-    return 8 + length, header
-
-
-def _place(path: Path, entry: Any, part: Part) -> tuple[int, int]:
-    """Return where in the data a part lies, if the header's entry is in order."""
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    low = offsets[0] if isinstance(offsets, list) and offsets else None
-    if type(low) is int and low >= 0:
-        place = [low, low + part.size]
-        shape = list(part.shape)
-        if entry == {"dtype": "U8", "shape": shape, "data_offsets": place}:
-            return low, low + part.size
-    raise BadDataError(f"{path} lacks an array of shape {part.shape}")
+        part.check(name, arrays[name])
+    return source

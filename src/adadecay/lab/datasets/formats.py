@@ -1,23 +1,31 @@
-"""How each published form of a dataset is decoded: named files → uint8 arrays.
+"""How published files become arrays: folders and archives → bytes → uint8 arrays.
 
 Flows in: a function that gives the bytes of a file by its name (from a folder, an
-archive that was unpacked, or a server). Flows out: the arrays, one by one and small
-ones first, so that a lying source is found out before the large files are fetched.
-Nothing here loads a pickle, and nothing decodes more bytes than the truth has.
+archive that was unpacked, or a server). Flows out: the arrays, checked one by one and
+small ones first, so that a lying source is found out before the large files are
+fetched. No pickle is loaded, nothing decodes more bytes than the truth has, and names
+inside an archive are only compared, never used as paths.
 """
 
+import gzip
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adadecay.lab.datasets.parts import BadDataError, Part, check_part
+from adadecay.lab.datasets.catalog import BadDataError, Part
 
-__all__ = ["CIFAR_BINARY", "CIFAR_PNG", "IDX", "Files", "Form", "decode"]
+__all__ = ["FORMATS", "decode", "files_in", "holds", "unpack", "unzipped"]
 
 Files = Callable[[str, int], bytes]
 """(file name, most bytes it may have) → its contents, unzipped."""
@@ -25,15 +33,24 @@ Array = NDArray[np.uint8]
 Parts = Mapping[str, Part]
 Decoded = Iterator[tuple[str, Array]]
 
-CIFAR_BATCHES = 5
+_DPKG_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Form:
-    """One published form: the files it consists of, and their decoder."""
+class Format:
+    """One published format: the files it consists of, and their decoder."""
 
     names: tuple[str, ...]
     read: Callable[[Files, Parts], Decoded]
+
+
+def decode(name: str, files: Files, parts: Parts) -> dict[str, Array]:
+    """Return every part of the format ``name``, each checked as it arrives."""
+    arrays = {}
+    for part, array in FORMATS[name].read(files, parts):
+        parts[part].check(part, array)
+        arrays[part] = array
+    return arrays
 
 
 _IDX_FILES = {
@@ -62,14 +79,14 @@ def _decode_idx(name: str, data: bytes) -> Array:
     return body.reshape(shape)
 
 
-def _cifar_splits(pattern: str) -> dict[str, list[str]]:
-    train = [f"data_batch_{n}.{pattern}" for n in range(1, CIFAR_BATCHES + 1)]
-    return {"test": [f"test_batch.{pattern}"], "train": train}
+def _cifar_files(suffix: str) -> dict[str, list[str]]:
+    train = [f"data_batch_{n}.{suffix}" for n in range(1, 6)]
+    return {"test": [f"test_batch.{suffix}"], "train": train}
 
 
 def _read_cifar_binary(files: Files, parts: Parts) -> Decoded:
     """Records of one label byte and three colour planes of 32×32."""
-    for split, names in _cifar_splits("bin").items():
+    for split, names in _cifar_files("bin").items():
         count, height, width, channels = parts[f"{split}_images"].shape
         record = 1 + height * width * channels
         bound = count // len(names) * record
@@ -88,11 +105,11 @@ def _records(name: str, data: bytes, record: int) -> Array:
 
 def _read_cifar_png(files: Files, parts: Parts) -> Decoded:
     """Pictures with one image a row; labels in JSON files (their spelling)."""
-    for split in _cifar_splits("png"):
+    for split in ("test", "train"):
         labels = f"{split}_lables.json"
         count = parts[f"{split}_labels"].size
         yield f"{split}_labels", _json_labels(labels, files(labels, 8 * count + 1024))
-    for split, names in _cifar_splits("png").items():
+    for split, names in _cifar_files("png").items():
         shape = parts[f"{split}_images"].shape
         rows = (shape[0] // len(names), shape[1] * shape[2], shape[3])
         bound = 2 * int(np.prod(rows)) + 4096  # a PNG of noise is a little over 1×
@@ -122,22 +139,103 @@ def _decode_png(name: str, data: bytes, shape: tuple[int, ...]) -> Array:
         raise BadDataError(f"{name} is no readable PNG: {error}") from error
 
 
-def _names(splits: Mapping[str, list[str]]) -> tuple[str, ...]:
-    return tuple(name for names in splits.values() for name in names)
+def _all_names(suffix: str) -> tuple[str, ...]:
+    return tuple(name for names in _cifar_files(suffix).values() for name in names)
 
 
-IDX = Form(tuple(_IDX_FILES.values()), _read_idx)
-CIFAR_BINARY = Form(_names(_cifar_splits("bin")), _read_cifar_binary)
-CIFAR_PNG = Form(
-    (*_names(_cifar_splits("png")), "train_lables.json", "test_lables.json"),
-    _read_cifar_png,
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "idx": Format(tuple(_IDX_FILES.values()), _read_idx),
+        "cifar-binary": Format(_all_names("bin"), _read_cifar_binary),
+        "cifar-png": Format(
+            (*_all_names("png"), "train_lables.json", "test_lables.json"),
+            _read_cifar_png,
+        ),
+    }
 )
 
 
-def decode(form: Form, files: Files, parts: Parts) -> dict[str, Any]:
-    """Read every part of ``form`` and check each against the truth as it arrives."""
-    arrays = {}
-    for name, array in form.read(files, parts):
-        check_part(name, array, parts[name])
-        arrays[name] = array
-    return arrays
+def holds(folder: Path, names: Iterable[str]) -> bool:
+    """Whether ``folder`` has every name, as it is or with ``.gz``."""
+    return all(_find(folder, name) is not None for name in names)
+
+
+def files_in(folder: Path) -> Files:
+    """Return a reader of the files in ``folder``, each as it is or with ``.gz``."""
+
+    def read(name: str, limit: int) -> bytes:
+        path = _find(folder, name)
+        if path is None:
+            raise BadDataError(f"{name} is not in {folder}")
+        return unzipped(path, limit)
+
+    return read
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    candidates = (folder / name, folder / f"{name}.gz")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def unzipped(path: Path, limit: int) -> bytes:
+    """Return the contents of ``path``, gunzipped if need be; refuse over ``limit``."""
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if zipped else file).read(limit + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadDataError(f"{path.name} is a broken gzip file: {error}") from error
+    if len(data) > limit:
+        raise BadDataError(f"{path.name} holds more than the {limit} bytes it should")
+    return data
+
+
+def unpack(archive: Path, folder: Path, names: Iterable[str], *, limit: int) -> None:
+    """Write the files called ``names`` from ``archive`` flat into ``folder``.
+
+    Args:
+        archive: a tar in any compression, or a .deb.
+        folder: existing folder, the only place that is written to.
+        names: base names that are wanted; each also counts with ``.gz`` behind it.
+        limit: most bytes that one file may have.
+    """
+    wanted = {form for name in names for form in (name, f"{name}.gz")}
+    with archive.open("rb") as file:
+        is_package = file.read(8) == b"!<arch>\n"
+    tar = _debian_data(archive, folder) if is_package else archive
+    try:
+        with tarfile.open(tar, "r|*") as members:
+            for member in members:
+                name = PurePosixPath(member.name).name
+                if not member.isreg() or name not in wanted:
+                    continue
+                if member.size > limit:
+                    raise BadDataError(f"{name} has {member.size} bytes, over {limit}")
+                wanted.discard(name)  # a second one would replace the first
+                source = members.extractfile(member)
+                if source is not None:  # it is not for regular files
+                    with (folder / name).open("xb") as target:
+                        shutil.copyfileobj(source, target)
+    except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError) as error:
+        raise BadDataError(f"{archive.name} is no readable archive: {error}") from error
+
+
+def _debian_data(package: Path, folder: Path) -> Path:
+    """Let dpkg-deb take the data archive out of a Debian package."""
+    program = shutil.which("dpkg-deb")
+    if program is None:
+        raise BadDataError(f"{package.name} needs dpkg-deb to be unpacked")
+    target = folder / "data.tar"
+    with target.open("xb") as out:
+        done = subprocess.run(
+            [program, "--fsys-tarfile", str(package.resolve())],
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            timeout=_DPKG_SECONDS,
+            check=False,
+        )
+    if done.returncode:
+        raise BadDataError(f"dpkg-deb cannot read {package.name}")
+    return target

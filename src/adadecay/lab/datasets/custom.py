@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adadecay.lab.datasets.dataset import Dataset, Split
 
-__all__ = ["FrozenTransformWarning", "make_own"]
+__all__ = ["FrozenTransformWarning", "make_custom"]
 
 _PROBED = 32
 _OPTIONS = ("classes", "mean", "std", "scale", "augment")
@@ -28,7 +28,7 @@ class FrozenTransformWarning(UserWarning):
     """A random transform was read once, so that every epoch sees the same outcome."""
 
 
-def make_own(name: str, returned: Any) -> Dataset:
+def make_custom(name: str, returned: Any) -> Dataset:
     """Turn what the user's function ``name`` returned into a dataset.
 
     Args:

@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from adadecay.lab.datasets import Batches, Dataset, Split, load
-from adadecay.lab.datasets.own import FrozenTransformWarning, make_own
+from adadecay.lab.datasets.custom import FrozenTransformWarning, make_custom
 
 X, Y = np.arange(48.0).reshape(12, 4), np.arange(12) % 3
 PAIRS = ((X, Y), (X[:4], Y[:4]))
@@ -72,12 +72,12 @@ class Doubled(TensorDataset):
 
 def test_what_a_kind_of_tensor_dataset_gives_counts_not_what_it_holds():
     parts = tuple(Doubled(torch.tensor(x), torch.tensor(y)) for x, y in PAIRS)
-    np.testing.assert_array_equal(make_own("m:f", parts).test.inputs, 2 * X[:4])
+    np.testing.assert_array_equal(make_custom("m:f", parts).test.inputs, 2 * X[:4])
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_dataset(form):
-    data, expected = make_own("m:f", FORMS[form]), make_own("m:f", PAIRS)
+    data, expected = make_custom("m:f", FORMS[form]), make_custom("m:f", PAIRS)
     assert data.digest == expected.digest
     assert data.input_shape == (4,)
     assert data.classes == ("0", "1", "2")
@@ -89,8 +89,8 @@ def test_every_form_gives_the_same_dataset(form):
 
 
 def test_a_dataset_is_taken_as_it_is():
-    made = make_own("m:f", PAIRS)
-    again = make_own("n:g", made)
+    made = make_custom("m:f", PAIRS)
+    again = make_custom("n:g", made)
     assert isinstance(again, Dataset)
     assert again.train is made.train
     assert again.name == "n:g"
@@ -103,7 +103,7 @@ def test_the_options_of_a_mapping():
     def augment(batch, generator):
         return batch
 
-    data = make_own(
+    data = make_custom(
         "m:f",
         {
             "train": part,
@@ -118,20 +118,20 @@ def test_the_options_of_a_mapping():
     assert data.std == (1.0, 2.0)
     assert data.augment is augment
     assert data.classes is None  # these targets are floats, no classes
-    named = make_own("m:f", {"train": PAIRS[0], "test": PAIRS[1], "classes": "abc"})
+    named = make_custom("m:f", {"train": PAIRS[0], "test": PAIRS[1], "classes": "abc"})
     assert named.classes == ("a", "b", "c")
 
 
 def test_pictures_become_channels_first():
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), np.uint8)
     colour = Rows([(Image.fromarray(p), 1) for p in pixels])
-    data = make_own("m:f", (colour, colour))
+    data = make_custom("m:f", (colour, colour))
     assert data.input_shape == (3, 4, 6)
     np.testing.assert_array_equal(data.train.inputs, pixels.transpose(0, 3, 1, 2))
     grey = Rows([(Image.fromarray(p[:, :, 0]), 1) for p in pixels])
-    assert make_own("m:f", (grey, grey)).input_shape == (1, 4, 6)
+    assert make_custom("m:f", (grey, grey)).input_shape == (1, 4, 6)
     flat = (pixels[..., 0], np.arange(5))
-    assert make_own("m:f", (flat, flat)).input_shape == (1, 4, 6)
+    assert make_custom("m:f", (flat, flat)).input_shape == (1, 4, 6)
 
 
 SOURCES = {
@@ -157,11 +157,11 @@ class RandomRows(Rows):
 def test_a_frozen_random_transform_warns(source):
     rows = RandomRows(SOURCES[source])
     with pytest.warns(FrozenTransformWarning, match="'augment' instead"):
-        first = make_own("m:f", (rows, FORMS_OF_THREE))
+        first = make_custom("m:f", (rows, FORMS_OF_THREE))
     SOURCES[source]()  # whatever is drawn in between
     before = _states()
     with pytest.warns(FrozenTransformWarning):
-        second = make_own("m:f", (rows, FORMS_OF_THREE))
+        second = make_custom("m:f", (rows, FORMS_OF_THREE))
     assert first.digest == second.digest  # frozen, but the same in every process
     assert _states() == before  # and nobody else's randomness was spent
 
@@ -177,7 +177,7 @@ FORMS_OF_THREE = (np.zeros((2, 3)), np.zeros(2, int))
 
 def test_big_endian_arrays_are_turned():
     swapped = (X.astype(">f4"), Y.astype(">i4"))
-    data = make_own("m:f", (swapped, swapped))
+    data = make_custom("m:f", (swapped, swapped))
     x, y = next(Batches(data.train, data, batch_size=12).in_order())
     np.testing.assert_array_equal(x.numpy(), X)
     np.testing.assert_array_equal(y.numpy(), Y)
@@ -185,7 +185,7 @@ def test_big_endian_arrays_are_turned():
 
 def test_rows_with_nan_are_not_taken_for_random():
     rows = Rows([(np.array([np.nan, 1.0, 2.0]), 0)] * 3)
-    make_own("m:f", (rows, FORMS_OF_THREE))  # a warning would be an error here
+    make_custom("m:f", (rows, FORMS_OF_THREE))  # a warning would be an error here
 
 
 MISTAKES = {
@@ -231,5 +231,5 @@ MISTAKES = {
 def test_mistakes_get_one_sentence(mistake):
     returned, kind, words = MISTAKES[mistake]
     with pytest.raises(kind, match=words) as caught:
-        make_own("m:f", returned)
+        make_custom("m:f", returned)
     assert "\n" not in str(caught.value)
