@@ -13,7 +13,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "cast.md"
 def table(name: str) -> list[dict[str, str]]:
     """Read the table between its two marks, as rows from column to cell."""
     page = PAGE.read_text("utf-8")
-    text = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", page, re.DOTALL)[1]
+    inside = page.partition(f"<!-- docs:{name} -->\n")[2]
+    text = inside.partition("\n<!-- /docs -->")[0]
     lines = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)]
         for line in text.splitlines()

@@ -1,7 +1,8 @@
 """The pages of the project as data: fenced blocks, code spans, headings, links.
 
-In: README.md, CONTRIBUTING.md, CHANGELOG.md and docs/*.md. Out: their parts, each with
-the page and the line it stands on, so that a failing test says where to look.
+In: README.md, CONTRIBUTING.md, CHANGELOG.md, docs/*.md and docs/evidence/*.md. Out:
+their parts, each with the page and the line it stands on, so that a failing test says
+where to look.
 """
 
 import re
@@ -31,7 +32,8 @@ class Part:
 
 def pages() -> list[str]:
     """Name every page, from the root."""
-    return [*TOP, *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+    found = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/evidence/*.md")]
+    return [*TOP, *sorted(path.relative_to(ROOT).as_posix() for path in found)]
 
 
 @cache

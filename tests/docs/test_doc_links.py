@@ -38,7 +38,10 @@ def test_links_are_found_and_wrong_ones_noticed():
 
 
 def test_every_page_is_linked_from_the_readme():
+    """Those of single studies from the page of results."""
     linked = {link.text.partition("#")[0] for link in links("README.md")}
+    behind = {link.text.partition("#")[0] for link in links("docs/results.md")}
+    linked |= {f"docs/{page}" for page in behind if page.startswith("evidence/")}
     assert {page for page in pages() if page != "README.md"} <= linked
 
 

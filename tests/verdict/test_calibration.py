@@ -1,7 +1,7 @@
 """Where the truth is known: coverage and false positives, seeded and small.
 
-``tools/calibrate.py`` does the same with thousands of simulations and writes the tables
-of docs/statistics.md; here a part of it is measured again and compared with them.
+``tools/measure.py coverage`` does the same with thousands of simulations and keeps the
+numbers of docs/statistics.md; here a part of it is measured again and compared.
 """
 
 import importlib.util
@@ -17,16 +17,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def _load():
-    spec = importlib.util.spec_from_file_location(
-        "calibrate", ROOT / "tools/calibrate.py"
-    )
+    spec = importlib.util.spec_from_file_location("measure", ROOT / "tools/measure.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-calibrate = _load()
-MEASURED = tomllib.loads(calibrate.TOML.read_text("utf-8"))
+measure = _load()
+MEASURED = tomllib.loads(measure.COVERAGE.read_text("utf-8"))
 
 
 def measured(shape: str, pairs: int) -> dict:
@@ -34,22 +32,22 @@ def measured(shape: str, pairs: int) -> dict:
     return next(row for row in rows if (row["shape"], row["pairs"]) == (shape, pairs))
 
 
-@pytest.mark.parametrize("shape", calibrate.SHAPES)
+@pytest.mark.parametrize("shape", measure.SHAPES)
 @pytest.mark.parametrize(("pairs", "runs"), [(5, 1500), (10, 1500), (20, 1500)])
 def test_coverage_below_thirty_pairs_is_what_the_docs_say(shape, pairs, runs):
     rng = np.random.default_rng([pairs, 1])
-    samples = calibrate.pairs(shape, (runs, pairs), rng)
-    true = calibrate.truth(shape, pairs)
+    samples = measure.pairs(shape, (runs, pairs), rng)
+    true = measure.truth(shape, pairs)
     held = sum(intervals.paired_intervals(row)(0.95).holds(true) for row in samples)
     assert 100 * held / runs == pytest.approx(
         measured(shape, pairs)["used 95 %"], abs=2
     )
 
 
-@pytest.mark.parametrize("shape", calibrate.SHAPES)
+@pytest.mark.parametrize("shape", measure.SHAPES)
 def test_coverage_at_fifty_pairs(shape):
-    samples = calibrate.pairs(shape, (100, 50), np.random.default_rng(5))
-    true = calibrate.truth(shape, 50)
+    samples = measure.pairs(shape, (100, 50), np.random.default_rng(5))
+    true = measure.truth(shape, 50)
     held = sum(
         intervals.paired_intervals(row, seed=1)(0.95).holds(true) for row in samples
     )
@@ -68,7 +66,7 @@ def test_what_is_below_nominal_by_two_points_is_only_the_worst_case():
 
 @pytest.mark.parametrize("pairs", [5, 10, 12])
 def test_the_sign_flip_test_cries_wolf_at_most_at_its_level(pairs):
-    samples = calibrate.pairs("skewed", (400, pairs), np.random.default_rng(pairs))
+    samples = measure.pairs("skewed", (400, pairs), np.random.default_rng(pairs))
     found = sum(significance.sign_flip(row, seed=1) <= 0.05 for row in samples)
     assert found <= 400 * 0.05 + 2 * np.sqrt(400 * 0.05 * 0.95)
     assert found > 0 or pairs == 5  # at five pairs p cannot go below 0.06
@@ -77,9 +75,7 @@ def test_the_sign_flip_test_cries_wolf_at_most_at_its_level(pairs):
 @pytest.mark.parametrize("shape", ["normal", "skewed"])
 def test_a_whole_table_without_a_difference_finds_one_at_most_at_its_level(shape):
     rng = np.random.default_rng(11)
-    found = sum(
-        calibrate.any_found(calibrate.family(shape, 10, rng)) for _ in range(300)
-    )
+    found = sum(measure.any_found(measure.family(shape, 10, rng)) for _ in range(300))
     assert found <= 300 * 0.05 + 2 * np.sqrt(300 * 0.05 * 0.95)
 
 
@@ -89,7 +85,7 @@ def test_a_true_size_is_rejected_at_most_at_its_level():
     sizes = np.linspace(0.5, 4.0, 15)
     tested = by_zero = 0
     for _ in range(runs):
-        samples = sizes[:, None] + calibrate.pairs("normal", (15, 10), rng)
+        samples = sizes[:, None] + measure.pairs("normal", (15, 10), rng)
         makers = [
             lambda level, v=values: intervals.trimmed_t(v, level=level)
             for values in samples
@@ -114,13 +110,13 @@ def test_what_the_measurement_calls_found_is_what_holms_intervals_find(gain):
     """It takes a short cut, Holm's first step alone: both must say the same."""
     rng, told = np.random.default_rng(3), set()
     for _ in range(12):
-        samples = calibrate.family("normal", 10, rng)
+        samples = measure.family("normal", 10, rng)
         samples[0] += gain
         makers = [intervals.paired_intervals(each) for each in samples]
         order = [intervals.trimmed_mean(each).p_value() for each in samples]
         found = significance.holm_intervals(makers, order)
         told.add(any(not each.holds(0) for each in found))
-        assert any(not each.holds(0) for each in found) == calibrate.any_found(samples)
+        assert any(not each.holds(0) for each in found) == measure.any_found(samples)
     assert (gain > 0) in told
 
 
@@ -132,20 +128,3 @@ def test_the_long_measurement_found_no_more_false_positives_than_nominal():
     for row in MEASURED["false_positives"]:
         for kind in ("sign-flip", "interval", "family"):
             assert row[kind] <= allowed, row
-
-
-def test_the_docs_print_what_was_measured():
-    text = (ROOT / "docs/statistics.md").read_text("utf-8")
-    tables = calibrate.as_tables(
-        MEASURED["simulations"],
-        [_floats(row) for row in MEASURED["coverage"]],
-        [_floats(row) for row in MEASURED["false_positives"]],
-    )
-    assert tables in text
-
-
-def _floats(row: dict) -> dict:
-    return {
-        key: float(value) if key not in ("shape", "pairs") and value != "" else value
-        for key, value in row.items()
-    }

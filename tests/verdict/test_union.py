@@ -14,7 +14,7 @@ from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.evidence import Evidence, gather
 from adadecay.lab.stats.kept import write_kept
 from adadecay.lab.stats.significance import smallest_difference
-from adadecay.lab.stats.union import claim_rows, unite
+from adadecay.lab.stats.union import analyse_all, claim_rows, unite
 from adadecay.lab.stats.verdicts import Verdict
 
 
@@ -26,10 +26,14 @@ def row_of(rows, name):
     return next(row for row in rows if row.result.claim.name == name)
 
 
+def one_row(results):
+    return row_of(claim_rows(analyse_all([of_paper(results)])), "beats SGD")
+
+
 def test_a_trial_that_two_studies_share_counts_once():
     table = two_arms(0.2, trials=12)
     halves = [table.filter(pl.col("number") < 8), table.filter(pl.col("number") >= 4)]
-    rows = claim_rows([of_paper(half) for half in halves])
+    rows = claim_rows(analyse_all([of_paper(half) for half in halves]))
     row = row_of(rows, "beats SGD")
     assert (row.covered, row.cells) == (1, 1)
     (judged,) = row.result.judged
@@ -60,9 +64,9 @@ def json_of(table):
 
 
 def test_beside_a_claim_stands_what_the_papers_trials_could_show():
-    quiet = row_of(claim_rows([of_paper(two_arms(0.03, spread=0.02))]), "beats SGD")
+    quiet = one_row(two_arms(0.03, spread=0.02))
     assert (quiet.powered, quiet.sized) == (1, 1)
-    noisy = row_of(claim_rows([of_paper(two_arms(0.03, spread=0.5))]), "beats SGD")
+    noisy = one_row(two_arms(0.03, spread=0.5))
     assert (noisy.powered, noisy.sized) == (0, 1)
 
 
@@ -117,6 +121,6 @@ def test_another_learning_rate_than_the_papers_has_no_published_number():
 
 def test_claims_of_several_studies_have_one_verdict():
     decay = of_paper(simulate(decay_settings(), trials=4, epochs=100))
-    rows = claim_rows([of_paper(two_arms(0.2, trials=4)), decay])
+    rows = claim_rows(analyse_all([of_paper(two_arms(0.2, trials=4)), decay]))
     names = [row.result.claim.name for row in rows]
     assert len(names) == len(set(names)) == 11

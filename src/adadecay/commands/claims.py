@@ -22,11 +22,11 @@ def claims(
     A trial that several studies share counts once. Power is the number of published
     differences that the paper's own number of trials would have found.
     """
-    from adadecay.lab.stats.union import claim_rows, read_snapshots
+    from adadecay.lab.stats.union import analyse_all, claim_rows, read_snapshots
 
     with one_sentence():
         snapshots = read_snapshots(folder)
-        rows = claim_rows(list(snapshots.values())) if snapshots else []
+        rows = claim_rows(analyse_all(list(snapshots.values())))
     if json:
         typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
         return

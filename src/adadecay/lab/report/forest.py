@@ -3,6 +3,7 @@
 In: an analysis. Out: one figure for each pair of opponents.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
@@ -11,9 +12,10 @@ import polars as pl
 from adadecay.lab.report import series
 from adadecay.lab.report.figure import INK, ZOOM, Figure, sized
 from adadecay.lab.report.palette import VERDICT_COLOURS
-from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.analysis import Analysis, Judged
+from adadecay.lab.stats.scores import spell_cell
 
-__all__ = ["forest_of_all", "forests"]
+__all__ = ["forest_of_all", "forest_of_contrasts", "forests"]
 
 
 def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
@@ -101,3 +103,75 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     drawn = (("low", bars), ("difference", dots), ("published", printed))
     layers = [layer for name, layer in drawn if table[name].null_count() < len(table)]
     return alt.layer(zero.encode(x=alt.X("zero:Q")), *layers).add_params(zoom)
+
+
+def forest_of_contrasts(
+    contrasts: Mapping[tuple[str, str], Judged], ours: str = "adadecay"
+) -> Figure | None:
+    """Return one optimizer against several others, cell by cell, in one figure.
+
+    Args:
+        contrasts: comparisons by cell and by the name of the other optimizer.
+        ours: the optimizer that all are compared with; positive favours it.
+    """
+    rows = []
+    for (cell, against), judged in contrasts.items():
+        c = judged.comparison
+        sign = 1 if c.ours.name == ours else -1
+        ends = (c.interval.low, c.interval.high) if c.interval else (None, None)
+        low, high = (None if end is None else sign * end for end in ends[::sign])
+        rows.append(
+            {
+                "cell": spell_cell(cell),
+                "against": against,
+                "difference": None if c.difference is None else sign * c.difference,
+                "low": low,
+                "high": high,
+                "published": judged.published,
+                "pairs": c.pairs,
+            }
+        )
+    if not rows:
+        return None
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    caption = (
+        "Difference in points, with the 95 % interval adjusted for all comparisons; "
+        "right of 0 AdaDecay is better. Blue: the interval excludes 0. Diamonds are "
+        "the paper's."
+    )
+    parts = [
+        _contrasts(inside, str(cell), last=cell == table["cell"][-1])
+        for (cell,), inside in table.group_by("cell", maintain_order=True)
+    ]
+    chart = alt.vconcat(*parts, spacing=14).resolve_scale(x="shared")
+    chart = chart.configure_axis(labelFontSize=13, titleFontSize=13)
+    chart = chart.configure_view(stroke=None).configure_title(fontSize=14)
+    title = "AdaDecay against SGD and the controls"
+    return Figure("overview", "forest", title, caption, chart, table)
+
+
+def _contrasts(table: pl.DataFrame, cell: str, *, last: bool) -> Any:
+    """Return the rows of one cell; labels have a fixed width, so that cells align."""
+    axis = alt.Axis(minExtent=140, labelLimit=140, ticks=False, domain=False)
+    order = table["against"].to_list()
+    title = "AdaDecay − other (points)" if last else None
+    scale = alt.X("low:Q", title=title, axis=alt.Axis(labels=last, tickCount=6))
+    colour = alt.condition(
+        "datum.low > 0", alt.value(VERDICT_COLOURS["helps"]), alt.value("#7f7f7f")
+    )
+    base = alt.Chart(table).encode(
+        y=alt.Y("against:N", sort=order, title=None, axis=axis)
+    )
+    zero = alt.Chart(pl.DataFrame({"zero": [0]})).mark_rule(color=INK, strokeWidth=1)
+    layers = [
+        zero.encode(x="zero:Q"),
+        base.mark_rule(strokeWidth=3).encode(x=scale, x2="high:Q", color=colour),
+        base.mark_point(filled=True, size=70, opacity=1).encode(
+            x="difference:Q", color=colour
+        ),
+        base.transform_filter("isValid(datum.published)")
+        .mark_point(shape="diamond", size=90, color=INK, filled=False)
+        .encode(x="published:Q"),
+    ]
+    named = alt.TitleParams(cell, anchor="start", frame="group")
+    return alt.layer(*layers).properties(width=280, height=22 * len(order), title=named)

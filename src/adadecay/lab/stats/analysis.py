@@ -12,7 +12,7 @@ import polars as pl
 
 from adadecay.lab import paper
 from adadecay.lab.stats.aggregate import Standing, standings
-from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, combine
+from adadecay.lab.stats.claims import CLAIMS, THETA_MARGIN, Claim, Select, combine
 from adadecay.lab.stats.comparisons import Comparison, compare_family
 from adadecay.lab.stats.evidence import Evidence
 from adadecay.lab.stats.intervals import LEVEL, TRIM
@@ -40,7 +40,6 @@ __all__ = [
     "Judged",
     "ThetaAverage",
     "analyse",
-    "judge_claims",
 ]
 
 CHOSEN: Final = "chosen on the scores shown"
@@ -103,12 +102,16 @@ class Analysis:
         return [each.comparison for each in self.judged]
 
 
-def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
+def analyse(
+    evidence: Evidence, *, trim: float = TRIM, pairs: Select | None = None
+) -> Analysis:
     """Score, compare and judge a study.
 
     Args:
         evidence: its tables and facts.
         trim: the share that is cut from each tail of trials and of differences.
+        pairs: which arms are compared besides those of the claims; by default each
+            method with the baseline.
 
     Returns:
         The analysis; studies that are empty, unfinished or without a baseline give
@@ -127,7 +130,14 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
     baseline = evidence.baseline or default_baseline(arms)
     selected = _select(evidence, arms)
     best = choose(arms, evidence.chosen) if evidence.chosen else arms
-    family = _family(evidence, best, baseline, selected)
+    claimed = [pair for found in selected.values() for pair in found]
+    if pairs is None:
+        known = {id(arm) for pair in claimed for arm in (pair.ours, pair.other)}
+        own = own_pairs(best, baseline, evidence.chosen)
+        further = [pair for pair in own if id(pair.ours) not in known]
+    else:
+        further = pairs(best)
+    family = _family([*claimed, *further])
     compared = _compare(family, trim)
     thetas = theta_averages(evidence.rates, arms)
     claims = _judge_claims(evidence, selected, compared, thetas)
@@ -143,17 +153,6 @@ def analyse(evidence: Evidence, *, trim: float = TRIM) -> Analysis:
         _standings(best, baseline),
         trim,
     )
-
-
-def judge_claims(evidence: Evidence, *, trim: float = TRIM) -> list[ClaimResult]:
-    """Judge the claims alone: their comparisons are the whole family."""
-    larger = evidence.larger_is_better
-    trials = trial_scores(evidence.results, larger_is_better=larger)
-    arms = find_arms(trials, larger_is_better=larger)
-    selected = _select(evidence, arms)
-    compared = _compare(_family(evidence, arms, None, selected), trim)
-    thetas = theta_averages(evidence.rates, arms)
-    return _judge_claims(evidence, selected, compared, thetas)
 
 
 def _select(evidence: Evidence, arms: Sequence[Arm]) -> dict[str, list[Pair]]:
@@ -173,20 +172,8 @@ def _key(pair: Pair) -> Key:
     return id(pair.ours), id(pair.other)
 
 
-def _family(
-    evidence: Evidence,
-    arms: Sequence[Arm],
-    baseline: str | None,
-    selected: Mapping[str, list[Pair]],
-) -> dict[Key, Pair]:
-    """Return every pair that is compared, each once.
-
-    First those of the claims, then whatever no claim compares with the baseline.
-    """
-    pairs = [pair for pairs in selected.values() for pair in pairs]
-    covered = {id(arm) for pair in pairs for arm in (pair.ours, pair.other)}
-    own = own_pairs(arms, baseline, evidence.chosen)
-    pairs += [pair for pair in own if id(pair.ours) not in covered]
+def _family(pairs: Sequence[Pair]) -> dict[Key, Pair]:
+    """Return every pair that is compared, each once."""
     family: dict[Key, Pair] = {}
     for pair in pairs:
         known = family.get(_key(pair))

@@ -8,18 +8,32 @@ have shown.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 
 from adadecay.lab import paper
 from adadecay.lab.files import StoreError
-from adadecay.lab.stats.analysis import ClaimResult, Judged, judge_claims
+from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged, analyse
+from adadecay.lab.stats.claims import cells_of_the_paper
 from adadecay.lab.stats.comparisons import common_scores
 from adadecay.lab.stats.evidence import Evidence
 from adadecay.lab.stats.kept import is_kept, read_kept
+from adadecay.lab.stats.scores import Arm
+from adadecay.lab.stats.selection import Pair, standard
 from adadecay.lab.stats.significance import smallest_difference
 
-__all__ = ["ClaimRow", "claim_rows", "read_snapshots", "unite"]
+__all__ = [
+    "SMALLER_DECAY",
+    "ClaimRow",
+    "analyse_all",
+    "claim_rows",
+    "control_pairs",
+    "read_snapshots",
+    "unite",
+]
+
+SMALLER_DECAY: Final = 3.5e-4  # 0.7 × the paper's λ: about what AdaDecay decays by
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +90,41 @@ def unite(evidences: Sequence[Evidence]) -> Evidence:
     return replace(evidences[0], results=results, rates=joined, name="all studies")
 
 
-def claim_rows(evidences: Sequence[Evidence]) -> list[ClaimRow]:
-    """Judge every claim once, over all studies.
+def control_pairs(arms: Sequence[Arm]) -> list[Pair]:
+    """Return the comparisons that tell the size of the decay from its pattern.
 
-    Choosing a setting needs held-out data: claims about chosen settings are judged on
-    the studies that hold some out, all others on those that do not.
+    AdaDecay against SGD at a smaller λ, shuffled and unit-mean (a claim has matched),
+    and each control against SGD.
+    """
+    pairs = []
+    for inside in cells_of_the_paper(arms).values():
+        ours, sgd = standard(inside, "adadecay"), standard(inside, "sgd")
+        smaller = standard(inside, "sgd", weight_decay=SMALLER_DECAY)
+        controls = [standard(inside, name) for name in ("shuffled", "unit-mean")]
+        matched = [arm for arm in inside if arm.setting.get("optimizer.by") == "mean"]
+        wanted = [(ours, other) for other in (smaller, *controls)]
+        wanted += [(control, sgd) for control in (*matched, *controls)]
+        pairs += [Pair(a, b) for a, b in wanted if a is not None and b is not None]
+    return pairs
+
+
+def analyse_all(evidences: Sequence[Evidence]) -> list[Analysis]:
+    """Return the analysis of all studies that hold nothing out, and of all that do.
+
+    Each is one family of comparisons. Choosing a setting needs held-out data, so a
+    trial with some is another experiment and is not mixed with the rest.
     """
     parts = [[e for e in evidences if bool(e.chosen) == held] for held in (False, True)]
+    return [analyse(unite(part), pairs=control_pairs) for part in parts if part]
+
+
+def claim_rows(analyses: Sequence[Analysis]) -> list[ClaimRow]:
+    """Return each claim once, from the analysis that tests it."""
     results: dict[str, ClaimResult] = {}
-    for part in parts:
-        for each in judge_claims(unite(part)) if part else []:
-            known = results.get(each.claim.name)
-            if known is None or not (known.judged or known.thetas):
-                results[each.claim.name] = each
+    for each in [result for analysis in analyses for result in analysis.claims]:
+        known = results.get(each.claim.name)
+        if known is None or not (known.judged or known.thetas):
+            results[each.claim.name] = each
     return [_row(each) for each in results.values()]
 
 

@@ -1,0 +1,332 @@
+"""What the templates of the documentation call: numbers, tables and figures.
+
+In: the snapshots and measurements below a root. Out: texts in the words and numbers of
+the lab. Cells and optimizers have the lab's names, as in
+``diff("controls", "fashion-mnist/nn-2", "adadecay", "sgd")``. The study ``all`` is the
+union of those that are compared with the paper, one family of comparisons.
+"""
+
+import functools
+import json
+import re
+import shlex
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from adadecay.commands.list import rows as listed
+from adadecay.lab import paper
+from adadecay.lab.report.decay_figures import decays
+from adadecay.lab.report.drawing import styles_of
+from adadecay.lab.report.figure import Figure
+from adadecay.lab.report.forest import forest_of_all, forest_of_contrasts
+from adadecay.lab.report.lines import sweeps
+from adadecay.lab.report.remarks import counts, remarks
+from adadecay.lab.report.tables import Table, arm_table, comparison_table
+from adadecay.lab.report.wording import DASH, Numbers, headline, plural
+from adadecay.lab.stats.analysis import Analysis, Judged, analyse
+from adadecay.lab.stats.intervals import Interval
+from adadecay.lab.stats.kept import is_kept, read_kept
+from adadecay.lab.stats.scores import Arm, spell_cell
+from adadecay.lab.stats.selection import DECAY, Pair
+from adadecay.lab.stats.union import (
+    SMALLER_DECAY,
+    ClaimRow,
+    analyse_all,
+    claim_rows,
+    unite,
+)
+from adadecay.lab.stats.verdicts import Verdict
+from adadecay.lab.variants import COMMA
+
+NOT_RUN = "*not run*"
+TRIALS = 10  # of a cell that somebody may still run
+CORES, FLOPS = 2, 1e13  # of the machine here; operations a second that a GPU sustains
+IMAGES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar-10": 50_000}
+AGAINST = ("SGD", "SGD, smaller λ", "matched", "shuffled", "SGD, both at best λ")
+COVERAGE = Path(__file__).parents[1] / "src/adadecay/lab/stats/coverage.toml"
+# The commas between the changes in a study's name; those in brackets are a label's.
+CHANGE = re.compile(r",(?=[a-z_]+=)(?![^()]*\))")
+
+
+def pick(source: Table, *titles: str) -> str:
+    """Write some columns of a report's table, without those that say nothing."""
+    titled = {column.title: i for i, column in enumerate(source.columns)}
+    kept = [titled[title] for title in titles if title in titled]
+    kept = [i for i in kept if any(row[i].text != DASH for row in source.rows)]
+    columns = [source.columns[i] for i in kept]
+    lines = [[column.title for column in columns]]
+    lines += [["---:" if column.number else "---" for column in columns]]
+    lines += [[row[i].text.replace("|", "\\|") for i in kept] for row in source.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def command_of(name: str) -> str:
+    """Return the command that runs a study, from the name that says its changes.
+
+    >>> command_of("paper/alpha[trials=10,network=nn-2+nn-3]")
+    'adadecay run paper/alpha --trials 10 --only network=nn-2,nn-3'
+    """
+    base, _, changes = name.partition("[")
+    words = ["adadecay run", base]
+    for change in filter(None, CHANGE.split(changes.removesuffix("]"))):
+        key, _, value = change.partition("=")
+        if key in ("dataset", "network", "optimizer"):
+            # A study's name has no spaces; in a label one follows the comma.
+            labels = [COMMA.sub(", ", label) for label in value.split("+")]
+            words.append(f"--only {shlex.quote(f'{key}=' + ','.join(labels))}")
+        else:
+            words.append(f"--{key.replace('_', '-')} {value}")
+    return " ".join(words)
+
+
+def counted(judged: Sequence[Judged]) -> str:
+    """Return how often each verdict was given: "1 replicated, 3 inconclusive"."""
+    verdicts = Counter(str(each.verdict) for each in judged)
+    return ", ".join(f"{verdicts[each]} {each}" for each in Verdict if verdicts[each])
+
+
+def lambda_of(arm: Arm) -> str:
+    """Return the λ of an arm: "3e-4"."""
+    return f"{arm.setting.get(DECAY):.1e}".replace(".0e", "e").replace("e-0", "e-")
+
+
+def control(arm: Arm) -> str | None:
+    """Return what the overview calls an optimizer; None where it is not shown."""
+    if arm.name == "sgd" and arm.setting.get("schedule") in (None, "sigmoid"):
+        decay = arm.setting.get(DECAY, paper.WEIGHT_DECAY)
+        return {paper.WEIGHT_DECAY: AGAINST[0], SMALLER_DECAY: AGAINST[1]}.get(decay)
+    return None if arm.setting.get("optimizer.by") == "power" else arm.name
+
+
+@functools.cache
+def tensors(network: str, dataset: str) -> tuple[dict[str, int], float]:
+    """Return the sizes of a network's tensors, and the operations of an example."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from adadecay.lab import networks
+
+    shape = (3, 32, 32) if dataset == "cifar-10" else (1, 28, 28)
+    generator = torch.Generator().manual_seed(0)
+    made = networks.make(network, input_shape=shape, classes=10, generator=generator)
+    sizes = {name: each.numel() for name, each in made.named_parameters()}
+    with FlopCounterMode(display=False) as counter:
+        made.to("meta")(torch.empty(2, *shape, device="meta")).sum().backward()
+    return sizes, counter.get_total_flops() / 2
+
+
+class Values:
+    """Everything that is known under a root, read and judged once.
+
+    Args:
+        root: the repository, or a copy of its shape.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def calls(self) -> dict[str, Any]:
+        """Return what templates may use, by name."""
+        names = [name for name in dir(type(self)) if name[0] != "_"]
+        shared = (arm_table, command_of, comparison_table, counted, counts, headline)
+        shared += (lambda_of, pick, plural, remarks, spell_cell, zip)
+        found = {each.__name__: each for each in shared}
+        found |= {name: getattr(self, name) for name in names}
+        found |= {"numbers": Numbers.fitting, "points": Numbers(2).gap}
+        return found | {"listed": listed, "paper": paper, "TRIALS": TRIALS}
+
+    @functools.cached_property
+    def studies(self) -> dict[str, Analysis]:
+        """The analysis of each snapshot, by the name of its folder."""
+        folder = self.root / "evidence"
+        found = {path.parent for path in folder.glob("**/results.*")}
+        names = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+        return {
+            name: analyse(read_kept(path, name=name))
+            for name, path in names.items()
+            if is_kept(path)
+        }
+
+    @functools.cached_property
+    def _unions(self) -> list[Analysis]:
+        found = [each.evidence for each in self.studies.values() if each.evidence.paper]
+        return analyse_all(found)
+
+    def analysis(self, name: str) -> Analysis | None:
+        """Return the analysis of a study, or of ``all``; None where nothing was run."""
+        if name != "all":
+            return self.studies.get(name)
+        return next((each for each in self._unions if not each.evidence.chosen), None)
+
+    @functools.cached_property
+    def claims(self) -> list[ClaimRow]:
+        """Every claim, over everything that was run."""
+        return claim_rows(self._unions)
+
+    @functools.cached_property
+    def tuned(self) -> list[tuple[Judged, str]]:
+        """AdaDecay − SGD, each at the λ that held-out data prefer, and in words."""
+        rows = [row.result for row in self.claims if row.result.claim.held_out]
+        judged = [each for row in rows for each in row.judged]
+        return [(each, self.gap(self._unions[-1], each, "adadecay")) for each in judged]
+
+    @functools.cached_property
+    def cells(self) -> list[str]:
+        """The twelve cells of the paper."""
+        pairs = [(d, n) for d, networks in paper.NETWORKS.items() for n in networks]
+        return [f"{dataset}/{network.lower()}" for dataset, network in pairs]
+
+    def gain(self, cell: str) -> Judged | None:
+        """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
+        for row in self.claims:
+            for each in (
+                row.result.judged if row.result.claim.name == "beats SGD" else ()
+            ):
+                if each.comparison.ours.place == cell:
+                    return each
+        return None
+
+    def measurement(self, name: str) -> Any:
+        """Return what was measured and kept in ``benchmarks``; empty if nothing was."""
+        if name == "coverage":
+            return tomllib.loads(COVERAGE.read_text("utf-8"))
+        path = self.root / "benchmarks" / f"{name}.json"
+        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+    def _arm(self, study: str, cell: str, who: str) -> tuple[Analysis, Arm] | None:
+        analysis = self.analysis(study)
+        if analysis is None:
+            return None
+        for arm in analysis.arms:
+            if (arm.place, arm.optimizer) == (cell, who):
+                return analysis, arm
+        raise SystemExit(f"{study} has no {who} in {cell}.")
+
+    def judged(self, study: str, cell: str, ours: str, other: str) -> Judged | None:
+        """Return a comparison, whichever of the two comes first; None if not run."""
+        analysis = self.analysis(study)
+        for each in analysis.judged if analysis else ():
+            c = each.comparison
+            both = {c.ours.optimizer, c.other.optimizer}
+            if (c.ours.place, both) == (cell, {ours, other}):
+                return each
+        return None
+
+    def score(self, study: str, cell: str, who: str) -> str:
+        """Return the average of an optimizer in a cell."""
+        found = self._arm(study, cell, who)
+        if found is None:
+            return NOT_RUN
+        return Numbers.fitting(found[0]).score(found[1].average())
+
+    def gap(self, analysis: Analysis, judged: Judged, ours: str) -> str:
+        """Return a difference with its interval, positive where ``ours`` is better."""
+        numbers, c = Numbers.fitting(analysis), judged.comparison
+        difference, interval = c.difference, c.interval
+        if ours not in (c.ours.optimizer, c.ours.name) and difference is not None:
+            difference = -difference
+            if interval is not None:
+                ends = -interval.high, -interval.low
+                interval = Interval(*ends, interval.level, interval.method)
+        return f"{numbers.gap(difference)} {numbers.interval(interval)}"
+
+    def diff(self, study: str, cell: str, ours: str, other: str) -> str:
+        """Return a difference for a sentence, with interval and number of pairs."""
+        analysis, judged = self.analysis(study), self.judged(study, cell, ours, other)
+        if analysis is None:
+            return NOT_RUN
+        if judged is None:
+            raise SystemExit(f"{study} does not compare {ours} and {other} in {cell}.")
+        text = self.gap(analysis, judged, ours).replace(" [", " points (interval [")
+        return f"{text}, {plural(judged.comparison.pairs, 'pair')})"
+
+    def theta(self, study: str, cell: str, who: str, by: str = "tensor") -> str:
+        """Return the mean of θ: by tensor, by weight, or by w² (``by="norm"``)."""
+        found = self._arm(study, cell, who)
+        if found is None:
+            return NOT_RUN
+        analysis, arm = found
+        wanted, rates = (arm.where, arm.optimizer), analysis.evidence.rates
+        mean = next(t for t in analysis.thetas if (t.where, t.optimizer) == wanted)
+        if by != "weight" or rates is None:
+            return f"{mean.mean if by == 'tensor' else mean.power:.3f}"
+        sizes, _ = tensors(*reversed(arm.cell))
+        inside = rates.filter(pl.col("trial").is_in(arm.trials))
+        layers = dict(inside.group_by("layer").agg(pl.col("mean_theta").mean()).rows())
+        total = sum(sizes[layer] * mean for layer, mean in layers.items())
+        return f"{total / sum(sizes[layer] for layer in layers):.3f}"
+
+    def best(self, study: str, cell: str, method: str) -> str:
+        """Return the λ with the best score, of those that a study tried."""
+        analysis = self.analysis(study)
+        if analysis is None:
+            return NOT_RUN
+        arms = [a for a in analysis.arms if (a.place, a.method) == (cell, method)]
+        return lambda_of(max(arms, key=lambda arm: arm.average() or 0.0))
+
+    def hours(self, cell: str) -> tuple[float, float]:
+        """Return about how long a cell takes: hours on two cores, hours on a GPU."""
+        dataset, network = cell.split("/")
+        examples = 2 * TRIALS * paper.EPOCHS * IMAGES[dataset]
+        row = self.measurement("components").get("networks", {}).get(network)
+        took = float(row["ms per gradient"]) / 1000 / float(row["batch"]) if row else 1
+        gpu = tensors(network, dataset)[1] / FLOPS
+        return examples * took / CORES / 3600, examples * gpu / 3600
+
+    def readings(self, wanted: Sequence[Sequence[str]]) -> list[list[Any]]:
+        """Return AdaDecay against SGD under other readings: one family, a row each.
+
+        Args:
+            wanted: what a reading is called, its cell, AdaDecay's label, SGD's label.
+        """
+        known = {k: v for k, v in self.studies.items() if k.startswith("readings")}
+
+        def pairs(arms: Sequence[Arm]) -> list[Pair]:
+            named = {(arm.place, arm.optimizer): arm for arm in arms}
+            asked = [((cell, a), (cell, b)) for _, cell, a, b in wanted]
+            return [Pair(named[a], named[b]) for a, b in asked if {a, b} <= set(named)]
+
+        if not known:
+            return []
+        union = analyse(unite([each.evidence for each in known.values()]), pairs=pairs)
+        show = Numbers.fitting(union).score
+        scores = {(a.place, a.optimizer): show(a.average()) for a in union.arms}
+        ours = [(each.comparison.ours, each) for each in union.judged]
+        judged = {(arm.place, arm.optimizer): each for arm, each in ours}
+        rows = []
+        for title, cell, a, b in wanted:
+            each = judged.get((cell, a))
+            gap = self.gap(union, each, a) if each else DASH
+            shown = (scores.get((cell, who), DASH) for who in (b, a))
+            rows.append([title, *shown, gap, each])
+        return rows
+
+    @functools.cache  # noqa: B019 - as long as the one object that a run makes
+    def figures(self, name: str) -> list[Figure]:
+        """Return the figures on a study's page: differences, sweeps, the decay had."""
+        analysis = self.studies[name]
+        unit, styles = analysis.evidence.score_name, styles_of(analysis)
+        overview = forest_of_all(analysis, unit)
+        found = [overview] if overview is not None else []
+        found += sweeps(analysis, styles, unit, page=False)
+        return [*found, *decays(analysis, styles, unit, page=False)]
+
+    @functools.cache  # noqa: B019
+    def overview(self) -> Figure | None:
+        """Return AdaDecay against SGD and the controls, in every cell that has them."""
+        union, found = self.analysis("all"), {}
+        for cell in self.cells:
+            gain, known = self.gain(cell), {}
+            for each in union.judged if union and gain else ():
+                if gain and each.comparison.ours is gain.comparison.ours:
+                    known[control(each.comparison.other)] = each
+            for each, _ in self.tuned:
+                if each.comparison.ours.place == cell:
+                    known["SGD, both at best λ"] = each
+            found |= {(cell, name): known[name] for name in AGAINST if name in known}
+        return forest_of_contrasts(found)
