@@ -18,6 +18,7 @@ COUNTS = {
     "resnet-50": 23_520_842,
     "googlenet": 6_166_250,
     "denseconv": 1_000_618,
+    "vit-tiny": 204_938,
 }
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -37,7 +38,7 @@ def count(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def test_the_registry_holds_the_papers_eight():
+def test_the_registry_holds_the_papers_eight_and_a_transformer():
     assert NETWORKS.names() == tuple(COUNTS)
 
 

@@ -1,4 +1,4 @@
-"""The eight networks of the paper, as registry rows, and the maker of each.
+"""The networks of the paper and a transformer, as registry rows; the maker of each.
 
 In: a name, the shape of an input, the number of classes, a generator for the weights.
 Out: a ``torch.nn.Module`` on the CPU. A user's own is ``"package.module:function"``.
@@ -135,6 +135,15 @@ NETWORKS = Registry(
             shape=COLOUR,
             channels_last=True,
             smallest=8,
+        ),
+        _network(
+            "vit-tiny",
+            "vit:vit_tiny",
+            "patches of 7×7, width 64, four blocks with four heads, mean of tokens",
+            "Dosovitskiy et al. 2021; sizes ours",
+            parameters=204_938,
+            shape=GREY,
+            smallest=7,
         ),
     ],
 )
