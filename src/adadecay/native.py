@@ -5,7 +5,7 @@ as their gradients. :mod:`adadecay.kernels` loads the compiled module.
 """
 
 from collections.abc import Collection, Sequence
-from operator import attrgetter, is_
+from operator import attrgetter, is_, mod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +33,7 @@ NO_STATE: dict[str, Any] = {}
 address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
 is_dense, is_negated = Tensor.is_contiguous, Tensor.is_neg
 is_on_cpu, is_on_gpu = attrgetter("is_cpu"), attrgetter("is_cuda")
+requires_grad, width_of = attrgetter("requires_grad"), attrgetter("itemsize")
 
 
 def unsupported_reason(
@@ -233,9 +234,9 @@ def _reads(grads: list[Tensor]) -> bool:
     return (
         kernel is not None
         and not torch.compiler.is_compiling()
-        and not any(grad.requires_grad for grad in grads)
+        and not (torch.is_grad_enabled() and any(map(requires_grad, grads)))
         and not unsupported(grads, grads, [None] * len(grads))
-        and all(grad.data_ptr() % grad.element_size() == 0 for grad in grads)
+        and not any(map(mod, map(address_of, grads), map(width_of, grads)))
     )
 
 

@@ -106,6 +106,7 @@ class Norms(NamedTuple):
     weights: Tensor
 
 
+@torch.no_grad()
 def groups_and_norms(
     groups: list[GroupTensors], moments: bool, weights: bool
 ) -> tuple[list[GroupTensors] | None, Norms]:
@@ -150,7 +151,7 @@ def _norm(groups: list[GroupTensors]) -> Tensor:
     """
     norms: list[Tensor] = []
     for group in groups:
-        grads, moments = [grad.detach() for grad in group.grads], group.moments
+        grads, moments = group.grads, group.moments
         if moments is None and grads:
             moments = native.moments(grads, [[*range(len(grads))]])
         if moments is not None:

@@ -9,7 +9,7 @@
 namespace adadecay {
 
 // Raised by every change that alters a bit of what the kernel computes.
-constexpr int kRevision = 3;
+constexpr int kRevision = 4;
 
 enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
 constexpr int kTypes = 4;

@@ -14,8 +14,6 @@ using ScalarOf = typename VectorOf<T>::Scalar;
 // pages ahead hides that: a quarter off the time of a large step. Not beyond the
 // thread's own share, because another thread may be writing there.
 constexpr int64_t kPage = 4096, kAhead = 16;
-// A single stream leaves memory idle: the sums also fetch each line this early.
-constexpr int64_t kLine = 64, kLinesAhead = 32;
 
 template <class T, class... Streams>
 INLINE void prefetch_pages(Extent extent, int64_t i, const Streams*... streams) {
@@ -55,23 +53,20 @@ Sums exact_sums_of(const void* memory, Extent extent, Shift by) {
   return add_rest({sum(totals[0]), sum(totals[1])}, grad, i, extent.count, by);
 }
 
-// Each lane adds four numbers in float, then four such sums are added, and the rest is
-// done in double: at most five roundings to float, whatever the size of the layer.
+// A single stream leaves memory idle, so that four parts of the piece are read side by
+// side. Each lane adds one number of each part in float, then four such sums are added,
+// and the rest is done in double: at most five roundings to float, whatever the size of
+// the layer.
 template <class T, bool kScaled>
 Sums sum_in_float(const T* grad, Extent extent, double by) {
-  constexpr int kStep = 4 * Floats::width;
+  const int64_t part = extent.count / 4 / Floats::width * Floats::width;
   const Floats scale = Floats::all(by);
   Total totals[2];
-  int64_t i = 0;
-  for (; i + kStep <= extent.count; i += kStep) {
-    prefetch_pages<T>(extent, i, grad);
-    for (int64_t k = 0; k < kStep * int64_t{sizeof(T)}; k += kLine) {
-      __builtin_prefetch(reinterpret_cast<const char*>(grad + i) + kLinesAhead * kLine + k);
-    }
+  for (int64_t i = 0; i < part; i += Floats::width) {
     Floats first, second;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      Floats x = abs(Floats::load(grad + i + k * Floats::width));
+      Floats x = abs(Floats::load(grad + k * part + i));
       if (kScaled) x = x * scale;
       first = k == 0 ? x : Floats(first + x);
       second = k == 0 ? Floats(x * x) : Floats(fma(x, x, second));
@@ -79,7 +74,7 @@ Sums sum_in_float(const T* grad, Extent extent, double by) {
     add(totals[0], folded(first));
     add(totals[1], folded(second));
   }
-  return add_rest({sum(totals[0]), sum(totals[1])}, grad, i, extent.count, {0.0, by});
+  return add_rest({sum(totals[0]), sum(totals[1])}, grad, 4 * part, extent.count, {0.0, by});
 }
 
 template <class T>
