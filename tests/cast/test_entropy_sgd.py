@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from cast_table import CASES, PATHS, closure_for, equal, small_network, weights
+from cast_table import CASES, closure_for, equal, small_network, weights
 from torch import nn
 
 from adadecay.lab.optimizers.entropy_sgd import EntropySGD
@@ -26,9 +26,8 @@ def constant_gradient(p, grad):
     return closure
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_one_quiet_langevin_step_is_the_plain_step(path, momentum):
+def test_one_quiet_langevin_step_is_the_plain_step(momentum):
     # L = 1, ε = 0, γ = 0, averaging off: x′ = x − η′(1 + m)d, μ = x′, and the outer
     # direction is (x − μ) + λx = η′(1 + m)(g + λx) + λx, again through Nesterov.
     x = torch.linspace(-2, 3, 7, dtype=torch.float64)
@@ -45,7 +44,6 @@ def test_one_quiet_langevin_step_is_the_plain_step(path, momentum):
         momentum=momentum,
         inner_lr=inner_lr,
         weight_decay=decay,
-        foreach=PATHS[path],
     )
     velocity = g.clone()
     for _ in range(3):
@@ -56,9 +54,8 @@ def test_one_quiet_langevin_step_is_the_plain_step(path, momentum):
         torch.testing.assert_close(p.detach(), x, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("noise", "inner_lr"), [(1e-4, 0.1), (0.3, 0.02)])
-def test_the_injected_variance_is_right(path, noise, inner_lr):
+def test_the_injected_variance_is_right(noise, inner_lr):
     # No gradient and no pull: x′ is x plus ε√(2η′)N, so with averaging off and η = 1
     # the outer step lands on x′ itself, and one step shows the noise of one draw.
     n = 200_000
@@ -72,7 +69,6 @@ def test_the_injected_variance_is_right(path, noise, inner_lr):
         gamma=0.0,
         averaging=0.0,
         momentum=0.0,
-        foreach=PATHS[path],
     )
     optimizer.step(constant_gradient(p, torch.zeros_like(p)))
     variance = p.detach().var().item()
@@ -114,10 +110,9 @@ def test_an_epoch_has_as_many_gradients_as_sgds(batches):
     assert steps == math.ceil(batches / 5)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_the_last_step_uses_the_batches_that_remain(path):
+def test_the_last_step_uses_the_batches_that_remain():
     network = small_network()
-    optimizer = CASE.make(network.named_parameters(), foreach=PATHS[path])
+    optimizer = CASE.make(network.named_parameters())
     inner, calls = closure_for(network, optimizer, range(3)), []
 
     def closure():
@@ -127,7 +122,7 @@ def test_the_last_step_uses_the_batches_that_remain(path):
     optimizer.step(closure)
     assert [loss is None for loss in calls] == [False] * 3 + [True]  # and no fifth
     short = small_network()
-    same = CASE.make(short.named_parameters(), langevin_steps=3, foreach=PATHS[path])
+    same = CASE.make(short.named_parameters(), langevin_steps=3)
     same.step(closure_for(short, same, range(3)))
     assert equal(weights(network), weights(short))
 

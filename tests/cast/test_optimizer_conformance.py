@@ -21,8 +21,8 @@ from cast_table import (
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
-from adadecay.lab.annealing import SigmoidLR
 from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.schedules import make
 
 every_case = pytest.mark.parametrize("case", ALL.values(), ids=ALL.keys())
 
@@ -97,7 +97,7 @@ def test_a_copied_optimizer_goes_on_alike(case, way):
 
 
 SCHEDULERS = {
-    "sigmoid": lambda optimizer: SigmoidLR(optimizer, epochs=6, end=1e-5),
+    "sigmoid": lambda optimizer: make("sigmoid", optimizer, epochs=6, end=1e-5),
     "step": lambda optimizer: StepLR(optimizer, step_size=2, gamma=0.5),
     "cosine": lambda optimizer: CosineAnnealingLR(optimizer, T_max=6),
 }

@@ -10,7 +10,6 @@ import torch
 from torch.optim import SGD
 
 from adadecay.lab import schedules
-from adadecay.lab.annealing import SigmoidLR
 from adadecay.lab.schedules import SCHEDULES, learning_rate
 
 ANNEALED = ["sigmoid", "exponential", "staircase"]
@@ -110,7 +109,7 @@ def test_a_saved_scheduler_goes_on_where_it_was(name, tmp_path):
 
 def test_a_tensor_learning_rate_is_steered_in_place():
     sgd = SGD([torch.zeros(1, requires_grad=True)], lr=torch.tensor(0.1), foreach=False)
-    scheduler = SigmoidLR(sgd, epochs=3)
+    scheduler = schedules.make("sigmoid", sgd, epochs=3)
     sgd.step()
     scheduler.step()
     assert isinstance(sgd.param_groups[0]["lr"], torch.Tensor)
@@ -126,7 +125,7 @@ def test_a_tensor_learning_rate_is_steered_in_place():
         (lambda: learning_rate("sigmoid", -1, 5), "not -1 of 5"),
         (lambda: learning_rate("sigmoid", 0, 5, end=0.0), "of at least 1e-12"),
         (lambda: learning_rate("mine:curve", 0, 5), "your own schedule"),
-        (lambda: SigmoidLR(optimizer(0.1), epochs=0), "epochs must be at least 1"),
+        (lambda: schedules.make("sigmoid", optimizer(0.1), epochs=0), "not 0 of 0"),
     ],
 )
 def test_bad_input_is_refused(call, words):

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from adadecay.lab.engines import Finished, Started
-from adadecay.lab.engines.cluster.messages import Message
+from adadecay.lab.engines.ray.task import Message
 
 
 class FakeRayError(Exception):
@@ -86,7 +86,7 @@ class FakeRay:
         """Make a task of a function, and an actor of the bell."""
 
         def make(thing):
-            if thing.__name__ == "Bell":
+            if thing.__name__ == "StopSignal":
                 methods = {"ring": self._ring, "rung": lambda: "bell"}
                 actor = {k: SimpleNamespace(remote=v) for k, v in methods.items()}
                 return SimpleNamespace(remote=lambda: SimpleNamespace(**actor))

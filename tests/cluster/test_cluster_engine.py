@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,11 +19,11 @@ from adadecay.lab.engines import (
     Lost,
     Settings,
     Started,
-    cluster,
-    perform,
+    run_trial,
 )
-from adadecay.lab.engines.cluster import ClusterEngine, Need, connection, task
-from adadecay.lab.engines.cluster.messages import Message
+from adadecay.lab.engines import ray as ray_engine
+from adadecay.lab.engines.ray import Need, RayEngine, connection, task
+from adadecay.lab.engines.ray.task import Message
 
 SETTINGS = Settings("cpu", 1)
 
@@ -42,8 +43,8 @@ def make(monkeypatch, address):
 
     def made(*nodes, tell=whole, **options):
         ray = FakeRay(address, *nodes, tell=tell)
-        monkeypatch.setattr(cluster, "import_ray", lambda: ray)
-        return ray, ClusterEngine(SETTINGS, **options)
+        monkeypatch.setattr(ray_engine, "import_ray", lambda: ray)
+        return ray, RayEngine(SETTINGS, **options)
 
     return made
 
@@ -84,7 +85,7 @@ def test_the_next_job_is_asked_for_only_when_there_is_a_place(make):
 
 
 def test_nodes_that_come_and_go_are_counted_but_not_dead_ones(make, monkeypatch):
-    monkeypatch.setattr(cluster, "RECOUNT", 0.0)
+    monkeypatch.setattr(ray_engine, "RECOUNT", 0.0)
     ray, engine = make({"CPU": 2.0}, {"CPU": 8.0})
     ray.all_nodes[1]["Alive"] = False
     list(engine.events(jobs(30)))
@@ -93,7 +94,7 @@ def test_nodes_that_come_and_go_are_counted_but_not_dead_ones(make, monkeypatch)
 
 def test_without_a_head_nodes_are_not_counted(make, monkeypatch):
     """Ray would not answer, and the run would hang instead of saying why."""
-    monkeypatch.setattr(cluster, "RECOUNT", 0.0)
+    monkeypatch.setattr(ray_engine, "RECOUNT", 0.0)
     ray, engine = make({"CPU": 2.0})
     events = engine.events(jobs(30))
     next(events)
@@ -120,14 +121,15 @@ def test_a_trial_that_fits_on_no_node_is_refused_at_once(make):
 
 def test_data_is_stored_once_for_all_trials(make, monkeypatch):
     packed = []
-    monkeypatch.setattr(cluster, "pack_dataset", lambda name: packed.append(name) or 7)
+    note = lambda name: packed.append(name) or 7  # noqa: E731
+    monkeypatch.setattr(ray_engine, "pack_dataset", note)
     ray, engine = make({"CPU": 2.0})
     list(engine.events(jobs(5, "mnist")))
     assert packed == ["mnist"]
     assert ray.stored == [7]
     assert [s.parcels for s in ray.streams] == [{"mnist": "reference 1"}] * 5
     ray, engine = make({"CPU": 2.0})
-    engine._link = connection.Link(ray.address, True, lambda: None)
+    engine._connection = connection.Connection(ray.address, True, lambda: None)
     list(engine.events(jobs(5, "mnist")))
     assert [s.parcels for s in ray.streams] == [{}] * 5, "the same disk has it"
 
@@ -151,7 +153,8 @@ def test_a_lost_task_is_reported_and_the_others_go_on(make):
 def test_an_environment_that_cannot_be_made_ends_the_run(make):
     ray, engine = make({"CPU": 1.0}, tell=lambda job: [FakeSetupError("no pip")])
     closed = []
-    engine._link = connection.Link(ray.address, False, lambda: closed.append(1))
+    note = partial(closed.append, 1)
+    engine._connection = connection.Connection(ray.address, False, note)
     with pytest.raises(EngineError, match="set up a worker: no pip") as caught:
         list(engine.events(jobs(3)))
     assert caught.value.status == 1
@@ -232,7 +235,7 @@ def test_a_task_sets_its_threads_and_hears_the_bell(monkeypatch):
 
     monkeypatch.setattr(task, "GLANCE", 0.0)
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    monkeypatch.setattr(perform, "perform", performed)
+    monkeypatch.setattr(run_trial, "run_trial", performed)
     monkeypatch.setattr(ray, "get_gpu_ids", list)
     monkeypatch.setattr(ray, "wait", lambda bells, timeout: (bell.ready, []))
     monkeypatch.setattr(ray, "get", lambda reference: True)

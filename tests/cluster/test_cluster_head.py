@@ -16,8 +16,8 @@ from adadecay.lab.study import run
 
 # The command, less patient than it is, so that the test need not be patient either.
 IMPATIENT = """
-from adadecay.lab.engines.cluster import head
-head.GLANCE, head.PATIENCE = 0.5, 2.0
+from adadecay.lab.engines.ray import connection
+connection.GLANCE, connection.PATIENCE = 0.5, 2.0
 from adadecay.cli import main
 main()
 """

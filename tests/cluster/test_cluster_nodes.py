@@ -15,7 +15,7 @@ from cluster_processes import (
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.engines import EpochDone, Finished, Lost, Settings, Started
-from adadecay.lab.engines.cluster import ClusterEngine
+from adadecay.lab.engines.ray import RayEngine
 from adadecay.lab.study import make_engine, run
 
 HOST = "127.0.0.1"
@@ -87,7 +87,7 @@ def test_a_study_survives_its_cluster(cluster, tmp_path):
     study = _study(tmp_path / "havoc")
     havoc = Havoc(cluster)
     engine = make_engine(study, None, SETTINGS, "ray", address=cluster.address)
-    assert isinstance(engine, ClusterEngine)
+    assert isinstance(engine, RayEngine)
     assert engine.workers == 4
     outcome = run(study, engine=engine, watch=havoc)
 

@@ -21,18 +21,20 @@ from adadecay.lab.engines import (
     Settings,
     Started,
 )
-from adadecay.lab.engines.cluster import (
-    ClusterEngine,
+from adadecay.lab.engines.ray import (
+    RayEngine,
     cause_of_loss,
-    head,
-    parcels,
+    connection,
+    task,
 )
-from adadecay.lab.engines.cluster.connection import import_ray
-from adadecay.lab.engines.cluster.head import HeadWatch
-from adadecay.lab.engines.cluster.messages import pack
-from adadecay.lab.engines.cluster.parcels import pack_modules
-from adadecay.lab.engines.cluster.places import Need, choose_need, room
-from adadecay.lab.engines.cluster.task import on_assigned
+from adadecay.lab.engines.ray.connection import (
+    Heartbeat,
+    Need,
+    choose_need,
+    import_ray,
+    room,
+)
+from adadecay.lab.engines.ray.task import on_assigned, pack, pack_modules
 from adadecay.lab.files import Checkpoint
 from adadecay.lab.spec_file import SpecError
 from adadecay.lab.study import run
@@ -124,7 +126,7 @@ def test_engine_and_address_are_checked(tmp_path):
     with pytest.raises(SpecError, match="workers = 0"):
         run(study, engine="ray", workers=0)
     with pytest.raises(ValueError, match="at least 1, not -1"):
-        ClusterEngine(Settings(), workers=-1)
+        RayEngine(Settings(), workers=-1)
 
 
 def test_wrong_addresses_fail_in_seconds():
@@ -138,7 +140,7 @@ def test_wrong_addresses_fail_in_seconds():
     }
     for address, text in cases.items():
         with pytest.raises(EngineError, match=text) as caught:
-            ClusterEngine(Settings("cpu"), address=address)
+            RayEngine(Settings("cpu"), address=address)
         assert caught.value.status == 2
 
 
@@ -150,13 +152,13 @@ def test_a_ray_that_does_not_start_is_told_in_a_sentence(monkeypatch):
 
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(EngineError, match=r"during startup\. Nothing") as caught:
-        ClusterEngine(Settings("cpu"), workers=1)
+        RayEngine(Settings("cpu"), workers=1)
     assert caught.value.status == 1
 
 
 def test_a_notebooks_functions_cannot_travel(tmp_path):
     with pytest.raises(EngineError, match="defined in a notebook"):
-        ClusterEngine(Settings(), names=["adadecay_live:mine"])
+        RayEngine(Settings(), names=["adadecay_live:mine"])
 
 
 def test_without_ray_one_sentence_says_what_to_install(tmp_path):
@@ -189,21 +191,21 @@ def test_a_ray_that_lacks_something_is_not_called_missing(tmp_path, monkeypatch)
 
 
 def test_a_head_that_is_gone_is_noticed(monkeypatch):
-    monkeypatch.setattr(head, "GLANCE", 0.0)
+    monkeypatch.setattr(connection, "GLANCE", 0.0)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        watch = HeadWatch(address)
-        monkeypatch.setattr(head, "PATIENCE", 0.0)
+        watch = Heartbeat(address)
+        monkeypatch.setattr(connection, "PATIENCE", 0.0)
         watch.check()
     with pytest.raises(EngineError, match=f"head at {address}") as caught:
         watch.check()
     assert caught.value.status == 1
-    monkeypatch.setattr(head, "GLANCE", 60.0)
+    monkeypatch.setattr(connection, "GLANCE", 60.0)
     watch.check()  # which is not looked at every time
-    monkeypatch.setattr(head, "GLANCE", 0.0)
-    monkeypatch.setattr(head, "PATIENCE", 60.0)
+    monkeypatch.setattr(connection, "GLANCE", 0.0)
+    monkeypatch.setattr(connection, "PATIENCE", 60.0)
     watch.check()  # it may come back
 
 
@@ -245,14 +247,14 @@ def test_data_reaches_a_node_once(tmp_path, monkeypatch):
     array = np.arange(12, dtype=np.uint8).reshape(3, 4)
     parts = {"train_images": Part(array.shape, digest(array))}
     monkeypatch.setattr(
-        parcels, "CATALOG", {"tiny": SimpleNamespace(name="tiny", parts=parts)}
+        task, "CATALOG", {"tiny": SimpleNamespace(name="tiny", parts=parts)}
     )
     driver, node = tmp_path / "driver", tmp_path / "node"
     driver.mkdir()
     write(file_of("tiny", driver), {"train_images": array}, parts, "a test")
     monkeypatch.setenv("ADADECAY_DATA", str(driver))
-    packed = parcels.pack_dataset("tiny")
-    assert parcels.pack_dataset("digits") is None
+    packed = task.pack_dataset("tiny")
+    assert task.pack_dataset("digits") is None
 
     asked = []
 
@@ -261,16 +263,16 @@ def test_data_reaches_a_node_once(tmp_path, monkeypatch):
         return packed
 
     monkeypatch.setenv("ADADECAY_DATA", str(node))
-    parcels._is_here.cache_clear()
+    task._is_here.cache_clear()
     for _ in range(2):
-        parcels.unpack_dataset("tiny", contents)
+        task.unpack_dataset("tiny", contents)
     assert asked == [1]
     with monkeypatch.context() as late:  # another worker put it there meanwhile
-        late.setattr(parcels, "_is_here", lru_cache(lambda name: False))
-        parcels.unpack_dataset("tiny", contents)
+        late.setattr(task, "_is_here", lru_cache(lambda name: False))
+        task.unpack_dataset("tiny", contents)
     assert asked == [1]
     arrays, found = open_arrays(file_of("tiny", node), parts)
     assert np.array_equal(arrays["train_images"], array)
     assert found == "a test"
     assert {path.name for path in node.iterdir()} <= {"tiny.npy", "tiny.lock"}
-    parcels._is_here.cache_clear()
+    task._is_here.cache_clear()

@@ -13,12 +13,12 @@ from lab_runs import EVERY_OPTIMIZER, numbers, small_study, trainer_study
 from adadecay.lab.engines import (
     EngineError,
     EpochDone,
+    InlineEngine,
     Lost,
     Settings,
     Started,
     local,
 )
-from adadecay.lab.engines.inline import InlineEngine
 from adadecay.lab.engines.local import LocalEngine, cause_of_death, default_workers
 from adadecay.lab.files import read_state
 from adadecay.lab.study import run

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adadecay.commands import app
-from adadecay.lab.engines.perform import own_traceback
+from adadecay.lab.engines.run_trial import own_traceback
 
 TRAINER = """\
 trainer = {{name = "lab_own:{name}"}}

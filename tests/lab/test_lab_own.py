@@ -12,9 +12,8 @@ import pytest
 import torch
 from lab_runs import numbers, small_study, trainer_study
 
-from adadecay.lab import Study, run, sources
-from adadecay.lab.engines import EpochDone, Settings
-from adadecay.lab.engines.inline import InlineEngine
+from adadecay.lab import Study, run, usercode
+from adadecay.lab.engines import EpochDone, InlineEngine, Settings
 from adadecay.lab.spec_file import SpecError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -62,7 +61,7 @@ def test_a_notebooks_functions_run_in_its_own_process(tmp_path, monkeypatch):
     """A notebook's main module has no file, so that no worker could import it."""
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.delitem(sys.modules, sources.LIVE, raising=False)
+    monkeypatch.delitem(sys.modules, usercode.LIVE, raising=False)
     monkeypatch.setattr(lab_own.numbers_only, "__module__", "__main__")
     study = trainer_study(tmp_path, lab_own.numbers_only)
     assert study.spec.trainer.name == "adadecay_live:numbers_only"
@@ -230,7 +229,7 @@ def test_a_missing_function_is_told_before_anything_runs(tmp_path):
 
 
 def test_maker_takes_parameters_named_or_not(tmp_path):
-    from adadecay.lab.own_trainer import OptimizerMaker
+    from adadecay.lab.training.custom_loop import OptimizerMaker
 
     study = trainer_study(tmp_path, "lab_own:train_plain", optimizers=["adadecay"])
     maker = OptimizerMaker(study.plan.trials[0].definition, torch.Generator())

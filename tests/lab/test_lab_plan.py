@@ -10,8 +10,8 @@ import pytest
 
 from adadecay.lab.plan import make_plan
 from adadecay.lab.seeds import derive, reseed, trial_seed
-from adadecay.lab.sources import LIVE, name_of, source_digest
 from adadecay.lab.spec_file import built_in_names, make_spec, read_spec
+from adadecay.lab.usercode import LIVE, name_of, source_digest
 
 BASE = {
     "name": "base",

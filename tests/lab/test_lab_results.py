@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 from lab_runs import small_study, trainer_study
 
-from adadecay.lab.engines import EpochDone, Settings
-from adadecay.lab.engines.inline import InlineEngine
+from adadecay.lab.engines import EpochDone, InlineEngine, Settings
 from adadecay.lab.files import read_json, trial_folder
 from adadecay.lab.report.wording import Numbers, headline
 from adadecay.lab.scoring import trial_score

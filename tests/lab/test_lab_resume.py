@@ -9,8 +9,7 @@ import pytest
 from lab_killing import MOMENTS
 from lab_runs import EVERY_OPTIMIZER, numbers, small_study
 
-from adadecay.lab.engines import Settings, Started
-from adadecay.lab.engines.inline import InlineEngine
+from adadecay.lab.engines import InlineEngine, Settings, Started
 from adadecay.lab.files import read_state, trial_folder
 from adadecay.lab.study import Study, run
 

@@ -7,11 +7,11 @@ from lab_runs import numbers, small_study
 from torch import nn
 
 from adadecay.lab import Study, optimizers, run
-from adadecay.lab.optimizers.module_wise import ModuleWise
+from adadecay.lab.optimizers.controls import ModuleWise
 from adadecay.lab.optimizers.rules import RULES
 from adadecay.lab.settings import flatten
 from adadecay.lab.spec_file import SpecError, read_spec
-from adadecay.lab.trial import prepare
+from adadecay.lab.training import prepare
 
 CPU = torch.device("cpu")
 ADAMW = {"name": "torch.optim:AdamW", "lr": 0.01, "weight_decay": 0.5}

@@ -1,12 +1,14 @@
 """A study is validated before anything runs, and every mistake names its place."""
 
+import json
+
 import pytest
 
-from adadecay.lab import Study
+from adadecay.lab import Study, run
 from adadecay.lab.plan import make_plan
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import SpecError, built_in_names, make_spec, read_spec
-from adadecay.lab.variants import parse_only, vary
+from adadecay.lab.variants import Variant, parse_only, vary
 
 STUDY = """\
 title = "A study"
@@ -24,6 +26,10 @@ name = "sgd"
 name = "adadecay"
 alpha = [1.0, 4.0]
 """
+
+
+def varied(spec, **changes):
+    return vary(spec, **changes)[0]
 
 
 @pytest.fixture
@@ -54,8 +60,8 @@ def test_what_is_chosen_is_an_argument_of_some_optimizer(file):
     file.write_text(head.replace("alfa", "alpha") + STUDY)
     spec = read_spec(file)
     assert spec.chosen == ("alpha",)
-    assert vary(spec, trials=2).chosen == ("alpha",)
-    assert vary(spec, only={"optimizer": ["sgd"]}).chosen == ()
+    assert varied(spec, trials=2).chosen == ("alpha",)
+    assert varied(spec, only={"optimizer": ["sgd"]}).chosen == ()
 
 
 def _error(path, old, new):
@@ -162,7 +168,7 @@ def test_every_built_in_study_is_valid_and_says_what_it_asks():
 
 def test_a_variant_says_what_was_changed():
     spec = read_spec("paper/comparison")
-    changed = vary(
+    changed = varied(
         spec, trials=5, epochs=10, only={"network": ["nn-2", "resnet-18"]}, width=0.25
     )
     assert changed.name == (
@@ -173,9 +179,57 @@ def test_a_variant_says_what_was_changed():
     assert {cell.network for cell in plan.cells} == {"nn-2", "resnet-18"}
     assert {t.definition.network.arguments["width"] for t in plan.trials} == {0.25}
     assert {t.definition.epochs for t in plan.trials} == {10}
-    again = vary(changed, seed=1)
+    again = varied(changed, seed=1)
     assert again.name.endswith("width=0.25,seed=1]")
     assert not {t.id for t in make_plan(again).trials} & {t.id for t in plan.trials}
+
+
+VARIANTS = [
+    (
+        Variant("paper/alpha", (("trials", 10), ("network", ("nn-2", "nn-3")))),
+        "paper/alpha[trials=10,network=nn-2+nn-3]",
+        "adadecay run paper/alpha --trials 10 --only network=nn-2,nn-3",
+    ),
+    (
+        Variant("controls", (("optimizer", ("sgd", "adadecay, pooled")),)),
+        "controls[optimizer=sgd+adadecay,pooled]",
+        "adadecay run controls --only 'optimizer=sgd,adadecay, pooled'",
+    ),
+    (
+        Variant("smoke", (("batch_size", 8), ("holdout", 0.125), ("width", 2.0))),
+        "smoke[batch_size=8,holdout=0.125,width=2]",
+        "adadecay run smoke --batch-size 8 --holdout 0.125 --width 2",
+    ),
+    (
+        Variant("mine", (("optimizer", ("größer/1",)),)),
+        "mine[optimizer=grer.1-0966ea]",
+        "adadecay run mine --only 'optimizer=größer/1'",
+    ),
+    (
+        Variant(Variant("smoke", (("trials", 2),)), (("seed", 1),)),
+        "smoke[trials=2,seed=1]",
+        "adadecay run smoke --trials 2 --seed 1",
+    ),
+    (Variant("smoke"), "smoke", "adadecay run smoke"),
+]
+
+
+@pytest.mark.parametrize(("variant", "name", "command"), VARIANTS)
+def test_name_and_command_of_a_variant_come_from_its_changes(variant, name, command):
+    assert variant.name == name
+    assert variant.command == command
+    assert Variant.from_json(json.loads(json.dumps(variant.to_json()))) == variant
+    assert Variant("smoke", (("trials", 2),)).study == "smoke"
+
+
+def test_a_stored_variant_knows_what_was_changed(tmp_path):
+    study = Study("smoke", results=tmp_path).vary(trials=1, epochs=1, examples=8)
+    study = study.vary(only={"optimizer": ["sgd"]})
+    run(study, workers=0, progress=False)
+    again = Study(study.name, results=tmp_path)
+    assert again.variant == study.variant
+    command = "adadecay run smoke --trials 1 --epochs 1 --examples 8"
+    assert again.variant.command == f"{command} --only optimizer=sgd"
 
 
 def test_two_variants_never_share_a_name():
@@ -184,17 +238,17 @@ def test_two_variants_never_share_a_name():
     labels = ["sgd, λ", "sgd, μ"]
     twins = [{"name": "sgd", "label": label} for label in labels]
     both = make_spec({**spec.model_dump(exclude_unset=True), "optimizers": twins})
-    one, other = (vary(both, only={"optimizer": [label]}).name for label in labels)
+    one, other = (varied(both, only={"optimizer": [label]}).name for label in labels)
     assert one != other
 
 
 def test_nothing_changed_is_the_study_itself():
     spec = read_spec("quickstart")
-    assert vary(spec, trials=None, only={}) is spec
+    assert varied(spec, trials=None, only={}) is spec
 
 
 def test_a_variant_without_the_baseline_has_none():
-    spec = vary(read_spec("quickstart"), only={"optimizer": ["adadecay"]})
+    spec = varied(read_spec("quickstart"), only={"optimizer": ["adadecay"]})
     assert spec.baseline is None
     assert isinstance(spec, StudySpec)
 
@@ -206,9 +260,9 @@ def test_a_label_is_meant_before_a_name():
         (["sgd(weight_decay=0.00035)"], ["sgd(weight_decay=0.00035)"]),
         (["adadecay, pooled", "matched"], [None, "adadecay, pooled"]),
     ):
-        kept = vary(spec, only={"optimizer": names}).optimizers
+        kept = varied(spec, only={"optimizer": names}).optimizers
         assert [each.label for each in kept] == labels
-    grid = vary(read_spec("paper/alpha"), only={"optimizer": ["adadecay"]})
+    grid = varied(read_spec("paper/alpha"), only={"optimizer": ["adadecay"]})
     assert len(make_plan(grid).trials) == len(
         make_plan(read_spec("paper/alpha")).trials
     )
@@ -223,13 +277,13 @@ def test_a_label_is_meant_before_a_name():
 )
 def test_keeping_what_is_not_there(only, part):
     with pytest.raises(SpecError, match=part):
-        vary(read_spec("paper/comparison"), only=only)
+        varied(read_spec("paper/comparison"), only=only)
 
 
 def test_a_point_of_a_grid_is_kept_by_what_tables_call_it():
     spec = read_spec("paper/dropout")
     names = ["lenet-4(dropout=0.125)", "lenet-4(dropout=0)"]
-    few = vary(spec, only={"network": names, "dataset": ["mnist"]})
+    few = varied(spec, only={"network": names, "dataset": ["mnist"]})
     (cell,) = few.cells
     assert [each.name for each in cell.dataset] == ["mnist"]
     assert [each.arguments for each in cell.network] == [
@@ -238,14 +292,14 @@ def test_a_point_of_a_grid_is_kept_by_what_tables_call_it():
     ]
     cells = {trial.cell.name for trial in make_plan(few).trials}
     assert cells == {f"mnist/{name}" for name in names}
-    whole = vary(spec, only={"network": ["lenet-4"]})
+    whole = varied(spec, only={"network": ["lenet-4"]})
     assert whole.cells == spec.cells
 
 
 def test_the_same_trials_are_kept_whether_named_or_all():
     """So that nothing is computed again in a smaller study."""
     spec = read_spec("paper/dropout")
-    few = vary(spec, only={"network": ["lenet-4(dropout=0.25)"]})
+    few = varied(spec, only={"network": ["lenet-4(dropout=0.25)"]})
     ids = {trial.id for trial in make_plan(few).trials}
     assert ids
     assert ids < {trial.id for trial in make_plan(spec).trials}
@@ -259,7 +313,7 @@ def test_a_users_own_is_kept_whole_by_its_long_or_short_name(name):
         {"name": "n", "title": "t", "cells": both, "optimizers": ["sgd"]},
         file="own.toml",
     )
-    (cell,) = vary(spec, only={"network": [name]}).cells
+    (cell,) = varied(spec, only={"network": [name]}).cells
     assert [(each.name, each.arguments) for each in cell.network] == [
         ("lab_own:small_network", {"width": [1, 2]})
     ]

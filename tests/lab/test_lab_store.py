@@ -260,8 +260,7 @@ def test_another_environment_starts_again_rather_than_mixing(tmp_path):
 
 def _leave_checkpoint(study, trial, changes):
     """Run two epochs, then pretend that they ran under another environment."""
-    from adadecay.lab.engines import Settings
-    from adadecay.lab.engines.inline import InlineEngine
+    from adadecay.lab.engines import InlineEngine, Settings
 
     engine = InlineEngine(Settings("cpu", 1, checkpoint_seconds=0))
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from adadecay.lab import datasets, networks
 from adadecay.lab.datasets import Batches
-from adadecay.lab.engines.perform import choose_device
+from adadecay.lab.engines.run_trial import choose_device
 from adadecay.lab.schedules import learning_rate
 from adadecay.lab.seeds import derive
 from adadecay.lab.study import Study, run
-from adadecay.lab.trial import prepare
+from adadecay.lab.training import prepare
 from adadecay.theta import decay_rates
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from adadecay.lab.engines import EpochDone, Event, Settings
-from adadecay.lab.engines.cluster import ClusterEngine, Need
+from adadecay.lab.engines.ray import Need, RayEngine
 from adadecay.lab.study import Study, run
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 TRIALS = "adadecay.benchmark.cluster_trials"
 
 
-class TimedEngine(ClusterEngine):
+class TimedEngine(RayEngine):
     """A cluster engine that counts the seconds in which it waits for workers."""
 
     waited = 0.0
@@ -215,7 +215,7 @@ def measure_checkpoints(
 @contextlib.contextmanager
 def simulated_cluster(nodes: int, *, object_store: int) -> Iterator[str]:
     """Start a head without CPUs and some nodes with one each, all on loopback."""
-    from adadecay.lab.engines.cluster.connection import (
+    from adadecay.lab.engines.ray.connection import (
         LOOPBACK,
         import_ray,
         loopback_allowed,

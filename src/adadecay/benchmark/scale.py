@@ -4,7 +4,6 @@ Flows in: how many finished trials to simulate. Flows out: seconds and megabytes
 trials are written as the store writes them; only the training is made up.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -15,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adadecay.lab.files import FORMAT, trial_folder
 from adadecay.lab.plan import Trial
+from adadecay.lab.store import Store
 from adadecay.lab.study import Study
 
 __all__ = ["ScaleCosts", "fill_store", "measure_scale"]
@@ -96,38 +95,27 @@ def fill_store(study: Study, *, epochs: int = 100) -> int:
     Returns:
         How many trials there are.
     """
-    study.folder.mkdir(parents=True, exist_ok=True)
-    (study.folder / "format.json").write_text(json.dumps({"format": FORMAT}))
-    for trial in study.plan.unique:
-        _write_trial(study.folder, trial, epochs)
+    layers = [f"{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
+    done = {"status": "done", "epochs": epochs, "score": 98.0, "seconds": 100.0}
+    with Store(study.folder) as store:
+        for trial in study.plan.unique:
+            definition = trial.definition.to_json()
+            record = {"id": trial.id, "definition": definition, "layers": layers}
+            store.begin(trial.id, record, epoch=0)
+            for epoch in range(epochs):
+                store.append(trial.id, _row(trial, epoch))
+            store.finish(trial.id, done)
     return len(study.plan.unique)
 
 
-def _write_trial(root: Path, trial: Trial, epochs: int) -> None:
-    folder = trial_folder(root, trial.id)
-    folder.mkdir(parents=True, exist_ok=True)
-    layers = [f"{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
-    record = {
-        "definition": trial.definition.to_json(),
-        "layers": layers,
-        "id": trial.id,
-    }
-    (folder / "trial.json").write_text(json.dumps(record))
-    log = "".join(_line(trial, epoch) for epoch in range(epochs))
-    (folder / "epochs.jsonl").write_text(log)
-    done = {"status": "done", "epochs": epochs, "score": 98.0, "seconds": 100.0}
-    done |= {"format": FORMAT, "bytes": len(log), "finished": "2000-01-01"}
-    (folder / "done.json").write_text(json.dumps(done))
-
-
-def _line(trial: Trial, epoch: int) -> str:
+def _row(trial: Trial, epoch: int) -> dict[str, Any]:
     score = 98 + (trial.definition.seed % 1000 + epoch) / 2000
     row: dict[str, Any] = {"epoch": epoch, "lr": 0.1, "train_loss": 1 / (epoch + 1)}
     row |= {"test_loss": 0.1, "test_accuracy": score, "seconds": 1.0}
     row["evaluation_seconds"] = 0.1
     if trial.definition.optimizer.name == "adadecay":
         row["rates"] = {"mean": [0.7] * 6, "power": [0.9] * 6}
-    return json.dumps(row, separators=(",", ":")) + "\n"
+    return row
 
 
 def measure_scale(

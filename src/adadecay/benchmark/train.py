@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from adadecay.lab.datasets import Batches
 from adadecay.lab.engines import EpochDone, Event
 from adadecay.lab.study import Study, run
-from adadecay.lab.trial import NetworkTraining
+from adadecay.lab.training.loop import NetworkTraining
 
 __all__ = ["EpochCosts", "WorkerCosts", "measure_epochs", "measure_workers"]
 

@@ -134,7 +134,7 @@ def _sound(name: str) -> bool:
     from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
     from adadecay.lab.datasets.cache import cache_folder, file_of, set_aside, verify
     from adadecay.lab.datasets.catalog import CATALOG
-    from adadecay.lab.labels import shown
+    from adadecay.lab.settings import shown
 
     path = file_of(name, cache_folder())
     try:

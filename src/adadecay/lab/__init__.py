@@ -4,9 +4,9 @@ Data flows one way, and each file imports only from its left::
 
     spec → plan → trial → events → store → statistics → report
      │      │       │       │        │
-     │      │       │       │        └ store writes files, files and results read them
+     │      │       │       │        └ store writes files, files and tables read them
      │      │       │       └ engines run trials and give events; driver keeps them
-     │      │       └ trial is the only training loop; own_trainer runs a user's
+     │      │       └ training has the only loop; custom_loop runs a user's
      │      └ plan names each trial by all that defines it; seeds pairs them
      └ spec validates; spec_file reads TOML; variants changes it, under another name
 

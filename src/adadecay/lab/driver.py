@@ -32,6 +32,7 @@ from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.provenance import describe, kernel_fault
 from adadecay.lab.scoring import trial_score
 from adadecay.lab.store import Store
+from adadecay.lab.variants import Variant
 
 __all__ = ["Outcome", "drive"]
 
@@ -85,6 +86,7 @@ def drive(
     engine: Engine,
     *,
     file: Path | None = None,
+    variant: Variant | None = None,
     attempts: int = ATTEMPTS,
     rerun_damaged: bool = False,
     watch: Watch = lambda event: None,
@@ -97,6 +99,7 @@ def drive(
         results: the results folder.
         engine: where trials run.
         file: the file that the study was read from, if any.
+        variant: which study it is, and what was changed in it.
         attempts: how often a trial whose worker dies is tried, counted anew whenever
             it gets further.
         rerun_damaged: whether to set damaged trials aside and run them again; else they
@@ -115,7 +118,9 @@ def drive(
     if fault := kernel_fault():
         raise EngineError(fault)
     with Store(results) as store:
-        store.save_study(plan.spec.name, plan.spec.model_dump(mode="json"), file=file)
+        changed = variant.to_json() if variant is not None else None
+        spec = plan.spec.model_dump(mode="json")
+        store.save_study(plan.spec.name, spec, file=file, variant=changed)
         states = {trial.id: read_state(results, trial.id) for trial in plan.unique}
         damaged = {
             id: str((state.record or {})["reason"])

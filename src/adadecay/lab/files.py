@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from adadecay.lab.labels import shown
+from adadecay.lab.settings import shown
 
 __all__ = [
     "FORMAT",
@@ -326,8 +326,11 @@ def stored_studies(root: Path) -> list[str]:
     return [str(path.relative_to(folder))[: -len(".json")] for path in files]
 
 
-def read_study(root: Path, name: str) -> tuple[dict[str, Any], Path | None]:
-    """Return the keys of a study that was run, and the file that it was read from."""
+def read_study(
+    root: Path, name: str
+) -> tuple[dict[str, Any], Path | None, dict[str, Any] | None]:
+    """Return the keys of a study that was run, its file, and what was varied in it."""
     spec = read_json(root / "studies" / f"{name}.json") or {}
-    place = spec.pop("file", None)
-    return spec, (root.resolve() / place).resolve() if place else None
+    place, variant = spec.pop("file", None), spec.pop("variant", None)
+    file = (root.resolve() / place).resolve() if place else None
+    return spec, file, variant if isinstance(variant, dict) else None

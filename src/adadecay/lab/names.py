@@ -12,7 +12,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import NamedTuple
 
-from adadecay.lab.sources import LIVE, find_module
+from adadecay.lab.usercode import LIVE, find_module
 
 __all__ = ["find_mistake"]
 

@@ -14,15 +14,15 @@ from typing import Any, Final
 
 from adadecay.lab.datasets import DATASETS
 from adadecay.lab.definition import LOOP, TRAINER_LOOP, Component, TrialDefinition
-from adadecay.lab.labels import brackets, optimizer_labels, rule_label, short_names
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.optimizers.rules import check_peaks
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
-from adadecay.lab.sources import is_own, source_digest
+from adadecay.lab.settings import brackets, optimizer_labels, rule_label, short_names
 from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError
+from adadecay.lab.usercode import is_own, source_digest
 
 __all__ = ["Cell", "Plan", "Trial", "count_trials", "make_plan"]
 

@@ -6,7 +6,6 @@ same numbers, from :func:`make`. A user's own is ``"package.module:function"``.
 """
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from adadecay.lab.registry import Argument, Entry, Registry
@@ -71,38 +70,32 @@ def _between(share: float, start: float, end: float) -> float:
     return float(start ** (1 - share) * end**share)
 
 
-CURVES: dict[str, Callable[..., float]] = {
-    "sigmoid": sigmoid,
-    "constant": constant,
-    "exponential": exponential,
-    "staircase": staircase,
-}
 SCHEDULES = Registry(
     "schedule",
     [
         Entry(
             "sigmoid",
-            "adadecay.lab.annealing:SigmoidLR",
+            "adadecay.lab.schedules:sigmoid",
             arguments=(END, STEEPNESS),
             origin="the paper, section 5",
             summary="1 / (1 + exp(10 x)), x from −1 to 1, rescaled to start and end",
         ),
         Entry(
             "constant",
-            "adadecay.lab.annealing:SteadyLR",
+            "adadecay.lab.schedules:constant",
             origin="the paper's pre-experiment",
             summary="the same in every epoch",
         ),
         Entry(
             "exponential",
-            "adadecay.lab.annealing:GeometricLR",
+            "adadecay.lab.schedules:exponential",
             arguments=(END,),
             origin="the paper's pre-experiment",
             summary="the same factor at every epoch, from start to end",
         ),
         Entry(
             "staircase",
-            "adadecay.lab.annealing:StaircaseLR",
+            "adadecay.lab.schedules:staircase",
             arguments=(END,),
             origin="the paper's pre-experiment",
             summary="the same factor at 50 % and at 75 %, from start to end",
@@ -133,7 +126,8 @@ def learning_rate(
         [0.1, 0.0993, 0.048, 0.001]
     """
     checked = SCHEDULES.check(name, arguments)
-    if name not in CURVES:
+    entry = SCHEDULES.get(name)
+    if entry.own:
         raise ValueError(
             f"The learning rates of your own schedule {name!r} are known only to the "
             f"scheduler that it makes: use adadecay.lab.schedules.make."
@@ -142,7 +136,8 @@ def learning_rate(
         raise ValueError(
             f"An epoch counts from 0 and epochs from 1, not {epoch} of {epochs}."
         )
-    return CURVES[name](epoch, epochs, start=start, **checked)
+    rate: float = entry.load()(epoch, epochs, start=start, **checked)
+    return rate
 
 
 def make(
@@ -163,6 +158,10 @@ def make(
         A torch ``LRScheduler``.
     """
     checked = SCHEDULES.check(name, arguments)
-    maker = SCHEDULES.get(name).load()
-    scheduler: LRScheduler = maker(optimizer, epochs=epochs, **checked)
+    entry = SCHEDULES.get(name)
+    if not entry.own:
+        from adadecay.lab.training.annealing import AnnealingLR
+
+        return AnnealingLR(optimizer, name, epochs, **checked)
+    scheduler: LRScheduler = entry.load()(optimizer, epochs=epochs, **checked)
     return scheduler

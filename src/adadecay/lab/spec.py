@@ -26,7 +26,7 @@ from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.registry import Registry
 from adadecay.lab.schedules import SCHEDULES
-from adadecay.lab.sources import is_own, name_of
+from adadecay.lab.usercode import is_own, name_of
 
 __all__ = ["CellSpec", "Named", "OptimizerSpec", "Resources", "StudySpec"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from adadecay.lab.labels import shown
+from adadecay.lab.settings import shown
 from adadecay.lab.spec import CellSpec, StudySpec
 
 __all__ = ["SpecError", "error_at", "error_lines", "find_extreme"]

@@ -18,9 +18,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from adadecay.lab.names import find_mistake
-from adadecay.lab.sources import is_own
 from adadecay.lab.spec import StudySpec, as_list, as_table
 from adadecay.lab.spec_errors import SpecError, error_at, error_lines, find_extreme
+from adadecay.lab.usercode import is_own
 
 __all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
 

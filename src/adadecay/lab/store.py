@@ -120,7 +120,12 @@ class Store:
         _replace(owner, _json({"pid": os.getpid(), "since": now()}))
 
     def save_study(
-        self, name: str, spec: Mapping[str, Any], *, file: Path | None = None
+        self,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        file: Path | None = None,
+        variant: Mapping[str, Any] | None = None,
     ) -> None:
         """Keep a study as it was validated, so that it can be found again by its name.
 
@@ -129,8 +134,9 @@ class Store:
             spec: its keys.
             file: where it was read from. Another file's study of the same name and
                 with other keys is refused while that file is there.
+            variant: what was changed in it, and in which study.
         """
-        before, other = read_study(self.root, name)
+        before, other, _ = read_study(self.root, name)
         if file and other and other != file and other.is_file() and before != spec:
             raise StoreError(
                 f"{self.root} has results of another study called {name!r}, from "
@@ -142,7 +148,7 @@ class Store:
         place = os.path.relpath(file, self.root.resolve()) if file else None
         with _explained(self.root):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, _json({**spec, "file": place}))
+            _replace(path, _json({**spec, "file": place, "variant": variant}))
 
     def set_aside(self, trial_id: str) -> Path:
         """Move the folder of a damaged trial away, and return where it is now."""

@@ -19,7 +19,6 @@ from adadecay.lab.engines.local import refuse_in_worker
 from adadecay.lab.files import check_format, read_study, stored_studies
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
-from adadecay.lab.sources import LIVE, is_own
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import (
     SpecError,
@@ -29,7 +28,8 @@ from adadecay.lab.spec_file import (
     make_spec,
     read_spec,
 )
-from adadecay.lab.variants import vary
+from adadecay.lab.usercode import LIVE, is_own
+from adadecay.lab.variants import Variant, vary
 
 if TYPE_CHECKING:
     import polars
@@ -79,12 +79,14 @@ class Study:
                 f"Study(...).vary({', '.join(keys)}=…) changes one."
             )
         self.file: Path | None = None
+        variant: Variant | None = None
         if isinstance(source, StudySpec):
             self.spec = source
         elif source is None:
             self.spec = _from_keys(keys)
         else:
-            self.spec, self.file = _find(source, self.folder)
+            self.spec, self.file, variant = _find(source, self.folder)
+        self.variant = variant or Variant(self.spec.name)
 
     @property
     def name(self) -> str:
@@ -103,37 +105,37 @@ class Study:
 
     def vary(self, **changes: Any) -> "Study":
         """Return a variant, as :func:`adadecay.lab.variants.vary` makes it."""
-        return self._with(vary(self.spec, **changes))
+        return self._with(*vary(self.spec, self.variant, **changes))
 
-    def _with(self, spec: StudySpec) -> "Study":
+    def _with(self, spec: StudySpec, variant: Variant) -> "Study":
         other = Study(spec, results=self.folder)
-        other.file = self.file
+        other.file, other.variant = self.file, variant
         return other
 
     def without(self, ids: Collection[str]) -> "Study":
         """Return the study with the trials of these ids left out of its plan."""
-        rest = self._with(self.spec)
+        rest = self._with(self.spec, self.variant)
         left = tuple(trial for trial in self.plan.trials if trial.id not in ids)
         rest.plan = replace(self.plan, trials=left)
         return rest
 
     def results(self) -> "polars.DataFrame":
         """Return one row for each trial and epoch that is recorded."""
-        from adadecay.lab.results import results_table
+        from adadecay.lab.tables import results_table
 
         check_format(self.folder)
         return results_table(self.plan, self.folder)
 
     def rates(self) -> "polars.DataFrame":
         """Return one row for each trial, epoch and tensor with a θ."""
-        from adadecay.lab.results import rates_table
+        from adadecay.lab.tables import rates_table
 
         check_format(self.folder)
         return rates_table(self.plan, self.folder)
 
     def trials(self) -> "polars.DataFrame":
         """Return one row for each planned trial: how far it is, and why it failed."""
-        from adadecay.lab.results import trials_table
+        from adadecay.lab.tables import trials_table
 
         check_format(self.folder)
         return trials_table(self.plan, self.folder)
@@ -178,7 +180,7 @@ class Study:
 
     def export(self, stem: str | Path) -> tuple[Path, Path]:
         """Write the results as one tidy Parquet and one CSV; return both paths."""
-        from adadecay.lab.results import export
+        from adadecay.lab.tables import export
 
         check_format(self.folder)
         return export(self.plan, self.folder, Path(stem))
@@ -194,17 +196,20 @@ def _from_keys(keys: dict[str, Any]) -> StudySpec:
     return spec
 
 
-def _find(source: str | Path, folder: Path) -> tuple[StudySpec, Path | None]:
+def _find(
+    source: str | Path, folder: Path
+) -> tuple[StudySpec, Path | None, Variant | None]:
     """Read a file, a built-in study, or a study that was run into this folder."""
     path = Path(source)
     stored = stored_studies(folder)
     if path.suffix == ".toml" or path.is_file():
-        return read_spec(path), path.resolve()
+        return read_spec(path), path.resolve(), None
     if str(source) not in stored or str(source) in built_in_names():
-        return read_spec(source, stored=stored), None
-    spec, file = read_study(folder, str(source))
+        return read_spec(source, stored=stored), None, None
+    spec, file, changed = read_study(folder, str(source))
     add_to_path(file)
-    return make_spec(spec, file=str(source)), file
+    variant = Variant.from_json(changed) if changed else None
+    return make_spec(spec, file=str(source)), file, variant
 
 
 def run(
@@ -271,6 +276,7 @@ def run(
         study.folder,
         engine,
         file=study.file,
+        variant=study.variant,
         attempts=attempts,
         rerun_damaged=rerun_damaged,
     )
@@ -306,7 +312,7 @@ def make_engine(
         raise SpecError(f"address {address!r} has no meaning without engine ray.")
     if settings.device == "cuda":
         _require_cuda()
-    from adadecay.lab.engines.inline import InlineEngine
+    from adadecay.lab.engines import InlineEngine
     from adadecay.lab.engines.local import LocalEngine, default_workers
 
     if workers is None:
@@ -334,13 +340,13 @@ def _require_cuda() -> None:
 def _make_cluster_engine(
     study: Study, workers: int | None, settings: Settings, address: str | None
 ) -> Engine:
-    from adadecay.lab.engines.cluster import ClusterEngine, Need
+    from adadecay.lab.engines.ray import Need, RayEngine
 
     if workers == 0:
         raise SpecError("workers = 0 runs trials in this process, not on engine ray.")
     parts = [part for t in study.plan.unique for part in t.definition.components]
     resources = study.spec.resources
-    return ClusterEngine(
+    return RayEngine(
         settings,
         address=address,
         workers=workers,

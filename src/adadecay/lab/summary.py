@@ -107,7 +107,7 @@ def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
     """
     import torch
 
-    from adadecay.lab.trial import NetworkTraining
+    from adadecay.lab.training.loop import NetworkTraining
 
     kinds = {t.definition.timing: t for t in trials if t.definition.trainer is None}
     threads = torch.get_num_threads()

@@ -1,16 +1,19 @@
 """Variants: a study with something changed, under another name.
 
-In: a StudySpec and what to change. Out: a StudySpec that says so in its name, such as
-``paper/comparison[trials=5,network=nn-2]``, so that a shortened run can never pass for
-the real one.
+In: a StudySpec and what to change. Out: a StudySpec, and the :class:`Variant` that says
+what was changed. Its name, such as ``paper/comparison[trials=5,network=nn-2]``, is made
+from that, so that a shortened run can never pass for the real one; nothing reads it
+back.
 """
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from adadecay.lab.labels import brackets, short_names
+from adadecay.lab.settings import brackets, short_names
 from adadecay.lab.spec import (
     CellSpec,
     Named,
@@ -20,11 +23,88 @@ from adadecay.lab.spec import (
 )
 from adadecay.lab.spec_file import SpecError, make_spec
 
-__all__ = ["parse_only", "vary"]
+__all__ = ["Variant", "parse_only", "vary"]
 
 KINDS = ("dataset", "network", "optimizer")
 # Labels have commas of their own: in brackets, and before a space.
 COMMA = re.compile(r",(?!\s)(?![^()]*\))")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A study with something changed.
+
+    Args:
+        base: name of the study, or the variant that was changed further.
+        changes: what was changed, in order: a key of the study and its value, or a kind
+            (dataset, network, optimizer) and the names that were kept of it.
+
+    Example:
+        >>> from adadecay.lab.variants import Variant
+        >>> short = Variant("paper/alpha", (("trials", 3), ("network", ("nn-2",))))
+        >>> short.name
+        'paper/alpha[trials=3,network=nn-2]'
+        >>> short.command
+        'adadecay run paper/alpha --trials 3 --only network=nn-2'
+    """
+
+    base: "str | Variant"
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def study(self) -> str:
+        """The name of the study without any change."""
+        return self.base if isinstance(self.base, str) else self.base.study
+
+    @property
+    def name(self) -> str:
+        """What the variant is called, also as a folder."""
+        before = self.base if isinstance(self.base, str) else self.base.name
+        if not self.changes:
+            return before
+        said = (f"{key}={_text(key, value)}" for key, value in self.changes)
+        plain = ",".join(said)
+        text = re.sub(r"[^A-Za-z0-9_.=+,:()-]", "", plain.replace("/", "."))
+        if len(text) < len(plain.replace(" ", "")):  # a label's other characters
+            text += "-" + hashlib.sha256(plain.encode()).hexdigest()[:6]
+        inside = before.endswith("]")
+        return f"{before[:-1]},{text}]" if inside else f"{before}[{text}]"
+
+    @property
+    def command(self) -> str:
+        """The command that runs it."""
+        if isinstance(self.base, Variant):
+            words = [self.base.command]
+        else:
+            words = ["adadecay run", shlex.quote(self.base)]
+        for key, value in self.changes:
+            if key in KINDS:
+                kept = f"{key}={','.join(value)}"
+                words.append(f"--only {shlex.quote(kept)}")
+            else:
+                words.append(f"--{key.replace('_', '-')} {_text(key, value)}")
+        return " ".join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as they are stored with the study."""
+        base = self.base if isinstance(self.base, str) else self.base.to_json()
+        return {"base": base, "changes": [list(pair) for pair in self.changes]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Variant":
+        """Return the variant that :meth:`to_json` was called on."""
+        base = values["base"]
+        changes = (
+            (key, tuple(value) if isinstance(value, list) else value)
+            for key, value in values["changes"]
+        )
+        return cls(base if isinstance(base, str) else cls.from_json(base), (*changes,))
+
+
+def _text(key: str, value: Any) -> str:
+    if key in KINDS:
+        return "+".join(value)
+    return f"{value:g}" if key == "width" else str(value)
 
 
 def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -43,63 +123,52 @@ def parse_only(texts: Sequence[str]) -> dict[str, list[str]]:
 
 def vary(
     spec: StudySpec,
+    before: Variant | None = None,
     *,
     only: Mapping[str, Sequence[str]] | None = None,
     width: float | None = None,
     **changes: Any,
-) -> StudySpec:
-    """Return a study with something changed, and a name that says what.
+) -> tuple[StudySpec, Variant]:
+    """Return a study with something changed, and what was changed.
 
     Args:
         spec: the study to start from.
+        before: what was changed in it already.
         only: names to keep, by kind: ``{"network": ["nn-2"]}``; or, of datasets and
             networks with arguments, what tables call them: ``"lenet-4(dropout=0)"``.
         width: the width of every network that takes one.
         **changes: any of ``trials``, ``epochs``, ``batch_size``, ``seed``, ``holdout``
             and ``examples``; None leaves it.
-
-    Returns:
-        The variant; the study itself where nothing changes.
     """
+    before = before or Variant(spec.name)
     changes = {key: value for key, value in changes.items() if value is not None}
-    values = spec.model_dump(exclude_unset=True)
-    said = [f"{key}={value}" for key, value in changes.items()]
-    values |= changes
+    kept = {kind: tuple(names) for kind, names in (only or {}).items()}
+    said = changes | kept | ({} if width is None else {"width": width})
+    if not said:
+        return spec, before
+    variant = Variant(before if before.changes else before.base, (*said.items(),))
     cells = [
         cell.model_copy(update={key: None for key in changes if hasattr(cell, key)})
         for cell in spec.cells
     ]
     optimizers = list(spec.optimizers)
-    for kind, names in (only or {}).items():
-        said.append(f"{kind}={'+'.join(names)}")
+    for kind, names in kept.items():
         if kind == "optimizer":
             optimizers = _keep_optimizers(optimizers, names)
         else:
             cells = _keep_cells(cells, kind, names, short_names(spec))
     if width is not None:
-        said.append(f"width={width:g}")
         cells = [_with_width(cell, width) for cell in cells]
-    if not said:
-        return spec
-    kept = {each.label or each.name for each in optimizers}
-    kept |= {each.name for each in optimizers}
-    if spec.baseline not in kept:
+    values = spec.model_dump(exclude_unset=True) | changes
+    labels = {each.label or each.name for each in optimizers}
+    if spec.baseline not in labels | {each.name for each in optimizers}:
         values.pop("baseline", None)
     given = arguments_given(tuple(optimizers))
     values["chosen"] = [each for each in spec.chosen if each in given]
-    values["name"] = _name(spec.name, said)
+    values["name"] = variant.name
     values["cells"] = [cell.model_dump(exclude_unset=True) for cell in cells]
     values["optimizers"] = [each.model_dump(exclude_unset=True) for each in optimizers]
-    return make_spec(values, file=values["name"])
-
-
-def _name(name: str, said: list[str]) -> str:
-    plain = ",".join(said)
-    text = re.sub(r"[^A-Za-z0-9_.=+,:()-]", "", plain.replace("/", "."))
-    if len(text) < len(plain.replace(" ", "")):  # a label's other characters
-        text += "-" + hashlib.sha256(plain.encode()).hexdigest()[:6]
-    base, bracket, rest = name.partition("[")
-    return f"{base}[{rest[:-1]},{text}]" if bracket else f"{base}[{text}]"
+    return make_spec(values, file=variant.name), variant
 
 
 def _keep_optimizers(

@@ -20,6 +20,7 @@ __all__ = [
     "Event",
     "Failed",
     "Finished",
+    "InlineEngine",
     "Job",
     "Lost",
     "Settings",
@@ -154,3 +155,39 @@ class Engine(Protocol):
     def stop(self) -> None:
         """Ask every worker to put its trial down after the epoch in flight."""
         ...
+
+
+class InlineEngine:
+    """Runs one trial after another in the calling process, for notebooks and pdb.
+
+    Functions that were defined in a notebook exist only in its process.
+
+    Args:
+        settings: device, threads and how often to save.
+    """
+
+    workers = 1
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Put the trial down after the epoch in flight."""
+        self._stopping = True
+
+    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        """Run jobs until there are none left."""
+        import torch
+
+        from adadecay.lab.engines.run_trial import run_trial
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.settings.threads)
+        try:
+            while not self._stopping and (job := next_job()) is not None:
+                yield from run_trial(
+                    job, self.settings, worker=0, stopping=lambda: self._stopping
+                )
+        finally:
+            torch.set_num_threads(before)

@@ -19,7 +19,7 @@ from typing import Final
 import torch  # here, so that the process from which all workers fork has it loaded
 
 from adadecay.lab.engines import Job, Lost, Settings
-from adadecay.lab.engines.perform import perform
+from adadecay.lab.engines.run_trial import run_trial
 
 __all__ = ["STOP", "work"]
 
@@ -66,7 +66,7 @@ def _run(
     settings: Settings,
     stopping: threading.Event,
 ) -> None:
-    for event in perform(job, settings, worker=number, stopping=stopping.is_set):
+    for event in run_trial(job, settings, worker=number, stopping=stopping.is_set):
         connection.send(event)
         if isinstance(event, Lost):
             os._exit(GONE)  # memory ran out: give all of it back

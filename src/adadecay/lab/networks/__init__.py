@@ -64,7 +64,7 @@ NETWORKS = Registry(
     [
         _network(
             "nn-2",
-            "dense:nn_2",
+            "sequential:nn_2",
             "784-100-100-10, ReLU",
             "Blum and Li 1991; width: ours",
             parameters=89_610,
@@ -72,7 +72,7 @@ NETWORKS = Registry(
         ),
         _network(
             "nn-3",
-            "dense:nn_3",
+            "sequential:nn_3",
             "784-100-100-100-10, ReLU",
             "Blum and Li 1991; width: ours",
             parameters=99_710,
@@ -80,7 +80,7 @@ NETWORKS = Registry(
         ),
         _network(
             "lenet-4",
-            "lenet:lenet_4",
+            "sequential:lenet_4",
             "conv 10@5×5, pool, conv 20@5×5, pool, 50, 10; dropout before 50 and 10",
             "ours, after LeCun et al. 1998",
             parameters=21_840,
@@ -91,7 +91,7 @@ NETWORKS = Registry(
         ),
         _network(
             "vgg-9",
-            "vgg:vgg_9",
+            "sequential:vgg_9",
             "conv 64 M 128 M 256 256 M 512 512 M, 512, 512, 10; batch norm",
             "ours, after Simonyan and Zisserman 2014",
             parameters=5_033_610,

@@ -108,7 +108,7 @@ OPTIMIZERS = Optimizers(
         ),
         _row(
             "rmsprop",
-            f"{ROOM}.classic:rmsprop",
+            f"{ROOM}.baselines:rmsprop",
             "d = g + λw divided by the root of its mean square",
             "Tieleman and Hinton 2012; torch.optim.RMSprop",
             (
@@ -129,7 +129,7 @@ OPTIMIZERS = Optimizers(
         ),
         _row(
             "adam",
-            f"{ROOM}.classic:adam",
+            f"{ROOM}.baselines:adam",
             "mean of d = g + λw over the root of its mean square, bias corrected",
             "Kingma and Ba 2014; torch.optim.Adam",
             (
@@ -167,7 +167,7 @@ OPTIMIZERS = Optimizers(
         ),
         _row(
             "accelerated-sgd",
-            f"{ROOM}.accelerated_sgd:AcceleratedSGD",
+            f"{ROOM}.baselines:AcceleratedSGD",
             "w̄ ← (1−β)w̄ + β(w − (κη/c)g), w ← (c(w − ηg) + βw̄)/(c+β), β = c²ξ/κ",
             "Kidambi et al. 2018",
             (

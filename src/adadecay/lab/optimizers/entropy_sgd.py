@@ -5,20 +5,30 @@ Out: parameters and momentum buffers, updated in place. During the walk the para
 hold the inner point x′; after the step, and after an error, they hold x.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from adadecay.lab.optimizers import langevin
-from adadecay.lab.optimizers.groups import check_number, collect, uses_foreach
-from adadecay.lab.optimizers.langevin import Walk
+from adadecay.lab.optimizers.baselines import check_number, collect
 
 __all__ = ["EntropySGD"]
 
 Loss = Tensor | float
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What one parameter needs beside x′: where it started, its mean, its momentum."""
+
+    anchor: Tensor
+    mean: Tensor
+    velocity: Tensor
+    first: Tensor  # the gradient at x
 
 
 Walks = dict[Tensor, Walk]
@@ -52,7 +62,6 @@ class EntropySGD(Optimizer):
         momentum: of the inner and of the outer step; 0 turns it off.
         weight_decay: coefficient λ.
         maximize: climb instead of descending.
-        foreach: treat many tensors at once; None leaves it to torch's rule.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -81,7 +90,6 @@ class EntropySGD(Optimizer):
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         maximize: bool = False,
-        foreach: bool | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -94,7 +102,6 @@ class EntropySGD(Optimizer):
             "momentum": momentum,
             "weight_decay": weight_decay,
             "maximize": maximize,
-            "foreach": foreach,
         }
         self.generator = generator
         super().__init__(params, defaults)
@@ -176,8 +183,8 @@ class EntropySGD(Optimizer):
                 walks[param] = Walk(start, start.clone(), still, grad.clone())
         pulls = [self._pull(group, param) for param in params]
         noises = self._noises(group, params)
-        move = langevin.walk_many if uses_foreach(group, params) else langevin.walk
-        move(params, grads, [walks[param] for param in params], pulls, noises, group)
+        own = [walks[param] for param in params]
+        _take_inner_step(params, grads, own, pulls, noises, group)
 
     def _pull(self, group: dict[str, Any], param: Tensor) -> float:
         gamma, scoping = group["gamma"], group["scoping"]
@@ -208,11 +215,49 @@ class EntropySGD(Optimizer):
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = walks[param].first
                 velocities.append(state["momentum_buffer"])
-        leave = langevin.leave_many if uses_foreach(group, params) else langevin.leave
-        leave(params, list(walks.values()), velocities, group)
+        _take_outer_step(params, list(walks.values()), velocities, group)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "generator": self.generator}
+
+
+def _take_inner_step(
+    params: list[Tensor],
+    grads: list[Tensor],
+    walks: list[Walk],
+    pulls: list[float],
+    noises: list[Tensor],
+    group: dict[str, Any],
+) -> None:
+    """Take one Langevin step: x′ and its mean, in place."""
+    momentum, rate = group["momentum"], group["inner_lr"]
+    for i, (param, d, walk) in enumerate(zip(params, grads, walks, strict=True)):
+        if group["weight_decay"] != 0:
+            d = d.add(param, alpha=group["weight_decay"])
+        if momentum != 0:
+            walk.velocity.mul_(momentum).add_(d)
+            d = d.add(walk.velocity, alpha=momentum)
+        back = walk.anchor.sub(param)
+        param.add_(d, alpha=-rate).add_(back, alpha=rate * pulls[i])
+        if noises:
+            param.add_(noises[i], alpha=group["noise"] * math.sqrt(2 * rate))
+        walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
+
+
+def _take_outer_step(
+    params: list[Tensor],
+    walks: list[Walk],
+    velocities: list[Tensor],
+    group: dict[str, Any],
+) -> None:
+    """Take the outer step from where the walk started."""
+    momentum, lr = group["momentum"], float(group["lr"])
+    for i, (param, walk) in enumerate(zip(params, walks, strict=True)):
+        d = walk.anchor.sub(walk.mean).add_(walk.anchor, alpha=group["weight_decay"])
+        if velocities:
+            velocities[i].mul_(momentum).add_(d)
+            d.add_(velocities[i], alpha=momentum)
+        param.copy_(walk.anchor).add_(d, alpha=-lr)
 
 
 def _check_group(group: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ RULES = Registry(
         ),
         _row(
             "module-wise",
-            "adadecay.lab.optimizers.module_wise:ModuleWise",
+            "adadecay.lab.optimizers.controls:ModuleWise",
             "one θ per module from ‖g‖ within its block, kept for many steps",
             "called Adadecay in the code of arXiv 2506.14562",
             ALPHA,

@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from adadecay.lab.export import write_csv as write_frame
 from adadecay.lab.report import series
 from adadecay.lab.report.drawing import make_figures
 from adadecay.lab.report.latex import tex_tables
@@ -18,6 +17,7 @@ from adadecay.lab.report.tables import printed_for
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT
+from adadecay.lab.tables import write_csv as write_frame
 
 __all__ = ["IMAGES", "write_csv", "write_images", "write_tex"]
 

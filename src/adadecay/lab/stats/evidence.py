@@ -13,7 +13,7 @@ from polars import selectors as cs
 
 from adadecay.lab import paper
 from adadecay.lab.files import read_record
-from adadecay.lab.labels import shown
+from adadecay.lab.settings import shown
 from adadecay.lab.stats.scores import SETTINGS
 
 __all__ = ["Evidence", "gather", "shown_table", "shown_value"]
@@ -57,6 +57,7 @@ class Evidence:
         facts: versions, machine and the like, by name.
         problems: what went wrong in which trial.
         parts: names of the studies whose trials were merged, where there are several.
+        commands: what was run, as it is typed.
     """
 
     results: pl.DataFrame
@@ -75,6 +76,7 @@ class Evidence:
     facts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Mapping[str, Any], ...] = ()
     parts: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
 
     @property
     def base(self) -> str:
@@ -120,6 +122,7 @@ def gather(study: Any) -> Evidence:
         chosen=spec.chosen,
         facts=_origins(study),
         problems=_problems(trials),
+        commands=(study.variant.command,),
     )
 
 

@@ -25,7 +25,6 @@ from polars import selectors as cs
 from polars.exceptions import PolarsError
 from pydantic import TypeAdapter
 
-from adadecay.lab.export import write_file, write_parquet
 from adadecay.lab.files import StoreError
 from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.evidence import (
@@ -38,6 +37,7 @@ from adadecay.lab.stats.evidence import (
 )
 from adadecay.lab.stats.merging import FINISHED, merge
 from adadecay.lab.stats.scores import complete
+from adadecay.lab.tables import write_file, write_parquet
 
 __all__ = ["finished_ids", "is_kept", "keep", "read_kept"]
 

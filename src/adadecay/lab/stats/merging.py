@@ -11,8 +11,8 @@ from typing import Any, Final
 import polars as pl
 
 from adadecay.lab.plan import Plan
-from adadecay.lab.results import setting_columns, settings_schema
 from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.tables import SETTING_SCHEMA, setting_columns
 
 __all__ = ["FINISHED", "merge"]
 
@@ -47,12 +47,13 @@ def merge(old: Evidence, new: Evidence, plan: Plan) -> Evidence:
         facts=_united_facts(old.facts, new.facts),
         problems=_problems((*old.problems, *new.problems), results),
         parts=tuple(dict.fromkeys((*(old.parts or (old.name,)), new.name))),
+        commands=tuple(dict.fromkeys((*old.commands, *new.commands))),
     )
 
 
 def _settings(plan: Plan) -> pl.DataFrame:
     rows = [setting_columns(trial) for trial in plan.trials]
-    return pl.DataFrame(rows, schema=settings_schema())
+    return pl.DataFrame(rows, schema=SETTING_SCHEMA)
 
 
 def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:

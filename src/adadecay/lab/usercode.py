@@ -3,6 +3,10 @@
 In: ``"package.module:function"``. Out: a digest of that module and of the modules
 beside it that it imports, so that a trial's name changes when the code behind it does.
 Comments and layout do not count. Importing would run the user's code, and torch.
+
+A long-lived process (a notebook, a shell) may hold an older module in memory, and a
+worker that starts late may import a newer one: either would store one code's numbers
+under another's name, and :func:`check_code` refuses it.
 """
 
 import ast
@@ -15,10 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from adadecay.lab.definition import TrialDefinition
 from adadecay.lab.provenance import version
+from adadecay.lab.registry import load_object
 
 __all__ = [
     "LIVE",
+    "check_code",
     "find_module",
     "is_own",
     "name_of",
@@ -213,3 +220,55 @@ def _imports(tree: ast.AST, module: str, *, package: bool) -> list[str]:
     # Importing a.b.c also runs a and a.b.
     prefixes = {name.rsplit(".", cut)[0] for name in names for cut in (0, 1, 2)}
     return sorted(prefix for prefix in prefixes if prefix and prefix[0] != ".")
+
+
+# By module: the modules that were in memory when it was first looked at (each import or
+# reload gives a module a new spec), and the digest of what lay on disk then.
+_seen: dict[str, tuple[dict[str, object], str]] = {}
+
+
+def check_code(definition: TrialDefinition) -> None:
+    """Import the user's functions of a trial, and refuse them if they are not its own.
+
+    Args:
+        definition: what defines the trial.
+    """
+    for part in definition.components:
+        if part.source is not None:
+            _check(part.name, part.source)
+
+
+def _check(name: str, planned: str) -> None:
+    module = name.partition(":")[0]
+    if module == LIVE:  # a notebook's: its source is what was typed last
+        _compare(name, source_digest(name), planned)
+        return
+    load_object(name)
+    loaded: dict[str, object] = {}
+    for each, file in source_modules(name).items():
+        spec = sys.modules[each].__spec__ if each in sys.modules else None
+        if spec is None or spec.origin is None:
+            continue
+        if Path(spec.origin).resolve() != file.resolve():
+            raise RuntimeError(
+                f"{name!r} needs {file}, and Python found {spec.origin} first: both "
+                f"are called {each!r}, so rename one."
+            )
+        loaded[each] = spec
+    known = _seen.get(module)
+    if known is None or not _same(known[0], loaded):
+        known = _seen[module] = loaded, source_digest(name)
+    _compare(name, known[1], planned)
+
+
+def _compare(name: str, found: str, planned: str) -> None:
+    if found != planned:
+        raise RuntimeError(
+            f"the code of {name!r} has changed since this process imported it, or "
+            f"since the study was planned: start Python anew, and give the study again."
+        )
+
+
+def _same(one: dict[str, object], other: dict[str, object]) -> bool:
+    # By identity: a reloaded module has a new spec that equals the old one.
+    return one.keys() == other.keys() and all(one[k] is other[k] for k in one)

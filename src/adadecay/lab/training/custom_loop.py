@@ -26,11 +26,11 @@ from torch.optim import Optimizer
 from adadecay.lab import optimizers
 from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
-from adadecay.lab.learning_rates import learning_rates
 from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
+from adadecay.lab.training.annealing import learning_rates
 
-__all__ = ["OptimizerMaker", "OwnTraining"]
+__all__ = ["CustomTraining", "OptimizerMaker"]
 
 STATE = "checkpoint"
 COUNTED = ("epoch", "seconds")  # a trainer may tell them; the lab counts itself
@@ -91,7 +91,7 @@ class OptimizerMaker:
                 group["lr"] = self.rate
 
 
-class OwnTraining:
+class CustomTraining:
     """A user's training loop, run epoch by epoch.
 
     Args:

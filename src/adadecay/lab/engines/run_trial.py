@@ -27,9 +27,9 @@ from adadecay.lab.engines import (
 )
 from adadecay.lab.files import Checkpoint
 from adadecay.lab.provenance import environment
-from adadecay.lab.trial import Training, prepare
+from adadecay.lab.training import Training, prepare
 
-__all__ = ["choose_device", "perform"]
+__all__ = ["choose_device", "run_trial"]
 
 PACKAGE = Path(adadecay.__file__).parent
 FRAMES = 6  # of a traceback: enough to see where, short enough to read
@@ -45,7 +45,7 @@ def choose_device(wanted: str, worker: int = 0) -> torch.device:
     return torch.device("cuda", worker % available)
 
 
-def perform(
+def run_trial(
     job: Job, settings: Settings, *, worker: int, stopping: Callable[[], bool]
 ) -> Iterator[Event]:
     """Run one job to its end, or until asked to stop.
@@ -60,7 +60,7 @@ def perform(
         ``Started``, an ``EpochDone`` for each epoch, and one event that ends it.
     """
     try:
-        yield from _perform(job, settings, worker, stopping)
+        yield from _run(job, settings, worker, stopping)
     except Exception as error:
         if out_of_memory(error):
             yield Lost(job.trial.id, f"out of memory: {_first_line(error)}")
@@ -69,7 +69,7 @@ def perform(
             yield Failed(job.trial.id, reason, own_traceback(error))
 
 
-def _perform(
+def _run(
     job: Job, settings: Settings, worker: int, stopping: Callable[[], bool]
 ) -> Iterator[Event]:
     device = choose_device(settings.device, worker)

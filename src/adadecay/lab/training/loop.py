@@ -9,61 +9,34 @@ weights and optimizer state, and no generator state.
 import functools
 import io
 import itertools
+import json
 import pickle
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from adadecay.lab import networks, optimizers
+from adadecay.lab import datasets, networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
 from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
-from adadecay.lab.ingredients import load_dataset, make_loss, make_metric
-from adadecay.lab.learning_rates import learning_rates
-from adadecay.lab.loaded import check_code
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.own_trainer import OwnTraining
+from adadecay.lab.optimizers.baselines import use_fused_sgd
+from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
-from adadecay.lab.theta import layer_names, sample_rates
+from adadecay.lab.training.annealing import learning_rates
+from adadecay.lab.training.theta_log import layer_names, sample_rates
+from adadecay.lab.usercode import is_own
 
-__all__ = ["Training", "prepare"]
+__all__ = ["NetworkTraining"]
 
 EVALUATION_BATCH = 500  # part of what a result is: sums depend on it in the last bit
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 Row = dict[str, Any]
-
-
-class Training(Protocol):
-    """A trial that is ready to run."""
-
-    digest: str | None
-    layers: tuple[str, ...]
-    count: int
-
-    def epochs(self, start: int) -> Iterator[Row]:
-        """Train from epoch ``start`` on, giving each epoch's row."""
-        ...
-
-    def save(self) -> bytes:
-        """Return all that is needed to go on after the epoch just given."""
-        ...
-
-    def load(self, payload: bytes) -> bool:
-        """Take up what :meth:`save` returned; False where that is not possible."""
-        ...
-
-
-def prepare(definition: TrialDefinition, device: torch.device) -> Training:
-    """Make everything that a trial needs, on its device."""
-    # Set for every trial, since the code of an earlier one may have changed them.
-    torch.set_default_dtype(torch.float32)
-    check_code(definition)
-    if definition.trainer is not None:
-        return OwnTraining(definition)
-    return NetworkTraining(definition, device)
+Loss = Callable[[Tensor, Tensor], Tensor]
+Metric = Callable[[Tensor, Tensor], Any]
 
 
 class NetworkTraining:
@@ -300,24 +273,44 @@ class NetworkTraining:
         return True
 
 
-def use_fused_sgd(optimizer: torch.optim.Optimizer) -> None:
-    """Let torch's SGD take its step in one pass, as AdaDecay's kernel does.
-
-    By default it makes several on a CPU, which costs a small network a sixth of its
-    epoch: the baseline would look slower than what it is compared with.
-    """
-    if type(optimizer) is not torch.optim.SGD:
-        return
-    for group in optimizer.param_groups:
-        plain = all(
-            type(p) is nn.Parameter and p.dtype in (torch.float32, torch.float64)
-            for p in group["params"]
-        )
-        if plain and group["foreach"] is None and group["fused"] is None:
-            group["fused"] = True
-
-
 def _mean(losses: list[Tensor], sizes: list[int]) -> float:
     """Return the mean loss over examples; each loss is a mean over its batch."""
     weights = torch.tensor(sizes, dtype=torch.float64)
     return float(torch.stack(losses).double().cpu() @ weights / weights.sum())
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> float:
+    """Return how many percent of the rows have their largest output at the target."""
+    return 100 * float((outputs.argmax(dim=1) == targets).double().mean())
+
+
+def load_dataset(named: Component) -> Dataset:
+    """Return a trial's dataset; a worker reads it once for all of its trials."""
+    arguments = json.dumps(dict(named.arguments), sort_keys=True)
+    return _cached_dataset(named.name, named.source, arguments)
+
+
+@functools.lru_cache(maxsize=2)
+def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
+    # A user's function may draw its data: every worker must draw the same.
+    reseed(derive("dataset", name), "dataset", 0)
+    given = json.loads(arguments)
+    if is_own(name):
+        return datasets.load_custom(name, given)
+    return datasets.load(name, **given)
+
+
+def make_loss(definition: TrialDefinition) -> Loss:
+    """Return the loss of outputs and targets: cross-entropy, or a user's own."""
+    if definition.loss is None:
+        return nn.functional.cross_entropy
+    loss: Loss = load_object(definition.loss.name)
+    return loss
+
+
+def make_metric(definition: TrialDefinition) -> tuple[str, Metric | None]:
+    """Return name and function of what is scored; none where the loss is the score."""
+    if definition.metric is not None:
+        name = definition.score_name
+        return name, load_object(definition.metric.name)
+    return ("accuracy", accuracy) if definition.loss is None else ("", None)

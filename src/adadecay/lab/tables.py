@@ -1,15 +1,17 @@
 """Files → tidy tables: one row an epoch, one row a layer and epoch, one row a trial.
 
 In: a plan and a results folder. Out: polars data frames, whose columns ``docs/lab.md``
-lists. Statistics work from the column ``score``, whatever the study's score is.
+lists, and CSV and Parquet files of them. Statistics work from the column ``score``,
+whatever the study's score is. In a CSV, text that a spreadsheet would take for a
+formula gets an apostrophe in front.
 """
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adadecay.lab.export import write_csv, write_parquet
 from adadecay.lab.files import (
     State,
     read_epochs,
@@ -21,8 +23,17 @@ from adadecay.lab.plan import Plan, Trial
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["export", "rates_table", "results_table", "trials_table"]
+__all__ = [
+    "export",
+    "rates_table",
+    "results_table",
+    "trials_table",
+    "write_csv",
+    "write_file",
+    "write_parquet",
+]
 
+FORMULA = r"^[=+\-@\t\r]"
 CHUNK = 250  # trials read at a time: Python's numbers take much room, a frame's little
 NUMBERS = (
     "lr",
@@ -34,6 +45,29 @@ NUMBERS = (
     "seconds",
 )
 APART = ("epoch", "rates", "evaluation_seconds")
+
+
+SETTING_SCHEMA: dict[str, type] = {
+    "trial": str,
+    "cell": str,
+    "dataset": str,
+    "network": str,
+    "optimizer": str,
+    "optimizer_name": str,
+    "arguments": str,
+    "weight_decay": float,
+    "alpha": float,
+    "dropout": float,
+    "schedule": str,
+    "width": float,
+    "number": int,
+    "seed": int,
+    "epochs": int,
+    "score_name": str,
+    "method": str,
+    "setting": str,
+}
+TRIAL_SCHEMA = SETTING_SCHEMA | {"status": str}
 
 
 def setting_columns(trial: Trial) -> dict[str, Any]:
@@ -69,39 +103,6 @@ def setting_columns(trial: Trial) -> dict[str, Any]:
 def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
     """Return the columns that are the same in every epoch of a trial."""
     return {**setting_columns(trial), "status": state.status}
-
-
-def _schema() -> dict[str, Any]:
-    import polars as pl
-
-    return settings_schema() | {"status": pl.String}
-
-
-def settings_schema() -> dict[str, Any]:
-    """Return the types of :func:`setting_columns`."""
-    import polars as pl
-
-    text, real, whole = pl.String, pl.Float64, pl.Int64
-    return {
-        "trial": text,
-        "cell": text,
-        "dataset": text,
-        "network": text,
-        "optimizer": text,
-        "optimizer_name": text,
-        "arguments": text,
-        "weight_decay": real,
-        "alpha": real,
-        "dropout": real,
-        "schedule": text,
-        "width": real,
-        "number": whole,
-        "seed": whole,
-        "epochs": whole,
-        "score_name": text,
-        "method": text,
-        "setting": text,
-    }
 
 
 def _chunks(plan: Plan) -> Iterator[tuple[Trial, ...]]:
@@ -144,7 +145,7 @@ def _results_chunk(trials: tuple[Trial, ...], root: Path) -> "polars.DataFrame":
     values["score"] = pl.Series([score for score, _ in scores], dtype=pl.Float64)
     held_out = [held for _, held in scores]
     values["validation_score"] = pl.Series(held_out, dtype=pl.Float64)
-    per_trial = pl.DataFrame(fixed, schema=_schema())[source]
+    per_trial = pl.DataFrame(fixed, schema=TRIAL_SCHEMA)[source]
     return per_trial.hstack(pl.DataFrame(values))
 
 
@@ -211,13 +212,8 @@ def trials_table(plan: Plan, root: Path) -> "polars.DataFrame":
                 "reason": record.get("reason"),
             }
         )
-    schema = _schema() | {
-        "epochs_done": pl.Int64,
-        "score": pl.Float64,
-        "seconds": pl.Float64,
-        "reason": pl.String,
-    }
-    return pl.DataFrame(rows, schema=schema)
+    ending = {"epochs_done": int, "score": float, "seconds": float, "reason": str}
+    return pl.DataFrame(rows, schema=TRIAL_SCHEMA | ending)
 
 
 def export(plan: Plan, root: Path, stem: Path) -> tuple[Path, Path]:
@@ -238,3 +234,26 @@ def export(plan: Plan, root: Path, stem: Path) -> tuple[Path, Path]:
     write_parquet(table, parquet)
     write_csv(table, csv)
     return parquet, csv
+
+
+def write_csv(table: "polars.DataFrame", path: Path) -> None:
+    """Write a frame as CSV."""
+    import polars as pl
+
+    text = pl.col(pl.String).str.replace(f"({FORMULA})", "'$1")
+    write_file(path, table.with_columns(text).write_csv().encode())
+
+
+def write_parquet(table: "polars.DataFrame", path: Path, **options: Any) -> None:
+    """Write a frame as Parquet."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer, **options)
+    write_file(path, buffer.getvalue())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a whole file; an error names it, also when the disk is full."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None

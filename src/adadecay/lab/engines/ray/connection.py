@@ -1,8 +1,8 @@
-"""Ray, found or started.
+"""Ray, found or started: the connection, its head, and what its nodes have room for.
 
-In: an address, or none. Out: a :class:`Link` that is to be closed. Without an address
-everything stays on loopback, without dashboard and without usage statistics, and ends
-with the link.
+In: an address, or none, and what the study says a trial needs. Out: a
+:class:`Connection` that is to be closed. Without an address everything stays on
+loopback, without dashboard and without usage statistics, and ends with the connection.
 """
 
 import contextlib
@@ -10,28 +10,31 @@ import logging
 import math
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from adadecay.lab.engines import EngineError, Settings
-from adadecay.lab.engines.cluster.head import AGAIN, greet
-from adadecay.lab.engines.cluster.parcels import pack_modules
-from adadecay.lab.engines.cluster.places import Need
 from adadecay.lab.engines.local import default_workers
-from adadecay.lab.sources import LIVE
+from adadecay.lab.engines.ray.task import pack_modules
+from adadecay.lab.usercode import LIVE
 
-__all__ = ["Link", "connect", "import_ray", "loopback_allowed"]
+__all__ = ["Connection", "Heartbeat", "Need", "connect", "import_ray"]
 
 LOOPBACK: Final = "127.0.0.1"
+GLANCE: Final = 5.0  # seconds between looks at Ray's head
+PATIENCE: Final = 30.0  # seconds that it may be away; Ray itself gives up after 60
+AGAIN: Final = "Nothing that was finished is lost: give the same command again to go on"
 
 
 @dataclass(frozen=True)
-class Link:
+class Connection:
     """A connection to Ray.
 
     Args:
@@ -43,6 +46,20 @@ class Link:
     head: str
     owned: bool
     close: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one trial takes of a node.
+
+    Args:
+        cpus: CPUs; by default as many as it has threads.
+        gpus: GPUs or a share of one; by default one where the cluster has any and the
+            device is not ``cpu``.
+    """
+
+    cpus: float | None = None
+    gpus: float | None = None
 
 
 def import_ray() -> Any:
@@ -67,7 +84,7 @@ def connect(
     workers: int | None,
     need: Need,
     names: Iterable[str],
-) -> Link:
+) -> Connection:
     """Join a cluster, or start a Ray of our own."""
     own = sorted(set(names))
     if any(name.startswith(f"{LIVE}:") for name in own):
@@ -76,7 +93,7 @@ def connect(
             f"a module for --engine ray, or run with --workers 0."
         )
     if ray.is_initialized():  # by the caller, who also ends it
-        return Link(ray.get_runtime_context().gcs_address, False, lambda: None)
+        return Connection(ray.get_runtime_context().gcs_address, False, lambda: None)
     variables = {"OMP_NUM_THREADS": str(settings.threads)}
     options: dict[str, Any] = {
         "include_dashboard": False,
@@ -85,14 +102,15 @@ def connect(
     }
     with _signals_kept():
         if address is None:
-            slots = workers or _places_here(settings, need)
+            slots = workers or _room_here(settings, need)
             options |= _alone(slots, need, settings)
             # The same disk: whatever can be imported here can be imported there.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
             _start(ray, {"env_vars": variables}, options)
         else:
             _join(ray, address, variables, own, options)
-    return Link(ray.get_runtime_context().gcs_address, address is None, ray.shutdown)
+    head = ray.get_runtime_context().gcs_address
+    return Connection(head, address is None, ray.shutdown)
 
 
 def _start(ray: Any, environment: dict[str, Any], options: dict[str, Any]) -> None:
@@ -127,7 +145,7 @@ def loopback_allowed() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def _places_here(settings: Settings, need: Need) -> int:
+def _room_here(settings: Settings, need: Need) -> int:
     threads = math.ceil(need.cpus or settings.threads)
     return default_workers(device=settings.device, threads=threads)
 
@@ -182,7 +200,7 @@ def _require_reachable(address: str, host: str, port: str) -> None:
     if not (host and port.isdigit()):
         raise EngineError(f"--address {address}: must be HOST:PORT, or auto.")
     try:
-        greet(host, int(port))
+        check_port(host, int(port))
     except OSError as error:
         raise EngineError(
             f"No Ray cluster at {address}: {error.strerror or error}. Its head is "
@@ -201,3 +219,87 @@ def _signals_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise OSError if nobody listens there."""
+    with socket.create_connection((host, port), timeout=5):
+        pass
+
+
+class Heartbeat:
+    """Notices that Ray's head is gone before Ray ends this process over it.
+
+    Args:
+        address: of the head.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.address = address
+        self._place = host, int(port)
+        self._looked = self._seen = time.monotonic()
+
+    def answers(self) -> bool:
+        """Whether the head can be reached now."""
+        try:
+            check_port(*self._place)
+        except OSError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raise EngineError when the head has not answered for a while."""
+        now = time.monotonic()
+        if now - self._looked < GLANCE:
+            return
+        self._looked = now
+        if self.answers():
+            self._seen = now
+        if now - self._seen > PATIENCE:
+            raise EngineError(
+                f"Ray's head at {self.address} has not answered for "
+                f"{now - self._seen:.0f} s. {AGAIN}.",
+                status=1,
+            )
+
+
+def choose_need(ray: Any, need: Need, settings: Settings) -> Need:
+    """Fill in what the study leaves open."""
+    cpus = float(settings.threads) if need.cpus is None else need.cpus
+    gpus = need.gpus
+    if gpus is None:
+        has = ray.cluster_resources().get("GPU", 0) > 0
+        wants = settings.device == "cuda" or (settings.device == "auto" and has)
+        gpus = 1.0 if wants else 0.0
+    if settings.device == "cuda" and not gpus:
+        raise EngineError("device = 'cuda' needs resources.gpus above 0, and it is 0.")
+    return Need(cpus, 0.0 if settings.device == "cpu" else gpus)
+
+
+def count_slots(ray: Any, need: Need) -> int:
+    """Return how many trials the living nodes have room for, at least 1."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return max(1, sum(room(node, need) for node in nodes))
+
+
+def room(resources: dict[str, float], need: Need) -> int:
+    """Return how many trials fit on a node with these resources."""
+    wanted = {"CPU": need.cpus or 0.0, "GPU": need.gpus or 0.0}
+    fits = [
+        math.floor(resources.get(kind, 0.0) / amount + 1e-9)
+        for kind, amount in wanted.items()
+        if amount
+    ]
+    return min(fits, default=0)
+
+
+def require_room(ray: Any, need: Need) -> None:
+    """Refuse to wait forever for a node that does not exist."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(room(node, need) for node in nodes):
+        raise EngineError(
+            f"No node of the cluster has {need.cpus:g} CPUs and {need.gpus:g} GPUs for "
+            f"a trial. Change resources in the study; or, where an autoscaler starts "
+            f"nodes on demand, give --workers."
+        )

@@ -2,9 +2,9 @@
 
 In: jobs. Out: the same events as every engine. Each trial is one task that streams
 messages back, so workers need no shared disk and the driver stays the only writer. A
-bounded number of tasks is in flight; each may be a few messages ahead of the driver and
-no more. Ray never repeats a task by itself: what is lost is reported, and the driver
-gives it out again with the last checkpoint that it has written.
+bounded number of tasks is under way; each may be a few messages ahead of the driver
+and no more. Ray never repeats a task by itself: what is lost is reported, and the
+driver gives it out again with the last checkpoint that it has written.
 """
 
 import time
@@ -21,18 +21,18 @@ from adadecay.lab.engines import (
     Settings,
     Started,
 )
-from adadecay.lab.engines.cluster.connection import connect, import_ray
-from adadecay.lab.engines.cluster.head import HeadWatch
-from adadecay.lab.engines.cluster.messages import Message
-from adadecay.lab.engines.cluster.parcels import pack_dataset
-from adadecay.lab.engines.cluster.places import (
+from adadecay.lab.engines.ray.connection import (
+    Heartbeat,
     Need,
     choose_need,
+    connect,
     count_slots,
-    require_a_place,
+    import_ray,
+    require_room,
 )
+from adadecay.lab.engines.ray.task import Message, StopSignal, pack_dataset, run_job
 
-__all__ = ["ClusterEngine", "Need"]
+__all__ = ["Need", "RayEngine"]
 
 POLL: Final = 0.5  # seconds between looks at whether to stop
 RAYLET_DIED: Final = (
@@ -44,7 +44,7 @@ RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
 
 
 @dataclass
-class Flight:
+class RunningTask:
     """A task under way.
 
     Args:
@@ -58,7 +58,7 @@ class Flight:
     begun: bool = False
 
 
-class ClusterEngine:
+class RayEngine:
     """Runs trials as Ray tasks; connects when it is made, lets go when it is done.
 
     Args:
@@ -89,17 +89,17 @@ class ClusterEngine:
         self.settings = settings
         self._ray = ray = import_ray()
         self._wanted = workers
-        link = connect(ray, address, settings, workers, need or Need(), names)
+        connection = connect(ray, address, settings, workers, need or Need(), names)
         try:
             self.need = choose_need(ray, need or Need(), settings)
-            if workers is None or link.owned:  # nothing will grow a Ray of our own
-                require_a_place(ray, self.need)
+            if workers is None or connection.owned:  # ours will not grow
+                require_room(ray, self.need)
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        self._link = link
-        self._head = HeadWatch(link.head)
-        self._flights: dict[Any, Flight] = {}
+        self._connection = connection
+        self._head = Heartbeat(connection.head)
+        self._running: dict[Any, RunningTask] = {}
         self._parcels: dict[str, Any] = {}
         self._stopping = self._told = False
         self._counted = -RECOUNT
@@ -109,8 +109,6 @@ class ClusterEngine:
 
     def _prepare(self) -> None:
         """Make the task, and the bell that tells all of them to stop."""
-        from adadecay.lab.engines.cluster.task import Bell, run_job
-
         ray = self._ray
         self._task = ray.remote(
             num_returns="streaming",
@@ -120,12 +118,12 @@ class ClusterEngine:
             scheduling_strategy="SPREAD",
             _generator_backpressure_num_objects=AHEAD,
         )(run_job)
-        bells = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Bell)
+        bells = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(StopSignal)
         self._bell = bells.remote()
         self._rung = self._bell.rung.remote()
 
     def stop(self) -> None:
-        """Put every trial down after the epoch in flight."""
+        """Put every trial down after the epoch under way."""
         self._stopping = True  # the loop rings the bell: a signal handler may not
 
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
@@ -133,29 +131,29 @@ class ClusterEngine:
         try:
             while True:
                 self._hand_out(next_job)
-                if not self._flights:
+                if not self._running:
                     return
                 self._pass_on_stop()
                 for stream in self._ready():
                     yield from self._receive(stream)
         finally:
-            self._flights.clear()
-            self._link.close()
+            self._running.clear()
+            self._connection.close()
 
     def _hand_out(self, next_job: Callable[[], Job | None]) -> None:
-        while not self._stopping and len(self._flights) < self._most():
+        while not self._stopping and len(self._running) < self._most():
             job = next_job()
             if job is None:
                 return
-            taken = {flight.slot for flight in self._flights.values()}
+            taken = {running.slot for running in self._running.values()}
             slot = next(n for n in range(len(taken) + 1) if n not in taken)
             stream = self._task.options(name=f"trial {job.trial.id}").remote(
                 job, self.settings, slot, self._parcel(job), [self._rung]
             )
-            self._flights[stream] = Flight(job.trial.id, slot)
+            self._running[stream] = RunningTask(job.trial.id, slot)
 
     def _most(self) -> int:
-        """How many tasks may be in flight: those that run, and some that wait.
+        """How many tasks may be under way: those that run, and some that wait.
 
         Those that wait take a place the moment it is free, and show an autoscaler that
         there is more to do.
@@ -172,7 +170,7 @@ class ClusterEngine:
     def _parcel(self, job: Job) -> dict[str, Any]:
         """Return the data of a job for nodes that lack it; made once for each set."""
         dataset = job.trial.definition.dataset
-        if self._link.owned or dataset is None:
+        if self._connection.owned or dataset is None:
             return {}
         name = dataset.name
         if name not in self._parcels:
@@ -182,7 +180,7 @@ class ClusterEngine:
 
     def _ready(self) -> list[Any]:
         """Wait until a task has said something; return all that have."""
-        streams = list(self._flights)
+        streams = list(self._running)
         ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
         if not ready:
             self._head.check()
@@ -191,20 +189,20 @@ class ClusterEngine:
 
     def _receive(self, stream: Any) -> Iterator[Event]:
         """Give the events of a task's next message."""
-        flight = self._flights[stream]
-        for event in self._next_events(stream, flight):
+        running = self._running[stream]
+        for event in self._next_events(stream, running):
             if isinstance(event, Started):
-                flight.begun = True
+                running.begun = True
             if isinstance(event, ENDS):
-                del self._flights[stream]
+                del self._running[stream]
             yield event
 
-    def _next_events(self, stream: Any, flight: Flight) -> list[Event]:
+    def _next_events(self, stream: Any, running: RunningTask) -> list[Event]:
         errors = self._ray.exceptions
         try:
             message: Message = self._ray.get(next(stream))
         except StopIteration:
-            return [Lost(flight.trial, "its worker ended without a result")]
+            return [Lost(running.trial, "its worker ended without a result")]
         except errors.RuntimeEnvSetupError as error:
             raise EngineError(
                 f"Ray could not set up a worker: {error}", status=1
@@ -214,7 +212,7 @@ class ClusterEngine:
                 raise EngineError(RAYLET_DIED, status=1) from error
             # Also a RayTaskError: the trial's own errors are events, so that this is
             # a node without adadecay, or without room for the data.
-            return [Lost(flight.trial, cause_of_loss(error))]
+            return [Lost(running.trial, cause_of_loss(error))]
         return message.events()
 
     def _pass_on_stop(self) -> None:
@@ -223,10 +221,10 @@ class ClusterEngine:
             return
         self._told = True
         self._bell.ring.remote()
-        waiting = [stream for stream, f in self._flights.items() if not f.begun]
+        waiting = [stream for stream, f in self._running.items() if not f.begun]
         for stream in waiting:
             self._ray.cancel(stream)
-            del self._flights[stream]
+            del self._running[stream]
 
 
 def cause_of_loss(error: Exception) -> str:
