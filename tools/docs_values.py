@@ -8,8 +8,6 @@ union of those that are compared with the paper, one family of comparisons.
 
 import functools
 import json
-import re
-import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +39,6 @@ from adadecay.lab.stats.union import (
     unite,
 )
 from adadecay.lab.stats.verdicts import Verdict
-from adadecay.lab.variants import COMMA
 
 NOT_RUN = "*not run*"
 TRIALS = 10  # of a cell that somebody may still run
@@ -49,8 +46,6 @@ CORES, FLOPS = 2, 1e13  # of the machine here; operations a second that a GPU su
 IMAGES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar-10": 50_000}
 AGAINST = ("SGD", "SGD, smaller λ", "matched", "shuffled", "SGD, both at best λ")
 COVERAGE = Path(__file__).parents[1] / "src/adadecay/lab/stats/coverage.toml"
-# The commas between the changes in a study's name; those in brackets are a label's.
-CHANGE = re.compile(r",(?=[a-z_]+=)(?![^()]*\))")
 
 
 def pick(source: Table, *titles: str) -> str:
@@ -63,25 +58,6 @@ def pick(source: Table, *titles: str) -> str:
     lines += [["---:" if column.number else "---" for column in columns]]
     lines += [[row[i].text.replace("|", "\\|") for i in kept] for row in source.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def command_of(name: str) -> str:
-    """Return the command that runs a study, from the name that says its changes.
-
-    >>> command_of("paper/alpha[trials=10,network=nn-2+nn-3]")
-    'adadecay run paper/alpha --trials 10 --only network=nn-2,nn-3'
-    """
-    base, _, changes = name.partition("[")
-    words = ["adadecay run", base]
-    for change in filter(None, CHANGE.split(changes.removesuffix("]"))):
-        key, _, value = change.partition("=")
-        if key in ("dataset", "network", "optimizer"):
-            # A study's name has no spaces; in a label one follows the comma.
-            labels = [COMMA.sub(", ", label) for label in value.split("+")]
-            words.append(f"--only {shlex.quote(f'{key}=' + ','.join(labels))}")
-        else:
-            words.append(f"--{key.replace('_', '-')} {value}")
-    return " ".join(words)
 
 
 def counted(judged: Sequence[Judged]) -> str:
@@ -133,7 +109,7 @@ class Values:
     def calls(self) -> dict[str, Any]:
         """Return what templates may use, by name."""
         names = [name for name in dir(type(self)) if name[0] != "_"]
-        shared = (arm_table, command_of, comparison_table, counted, counts, headline)
+        shared = (arm_table, comparison_table, counted, counts, headline)
         shared += (lambda_of, pick, plural, remarks, spell_cell, zip)
         found = {each.__name__: each for each in shared}
         found |= {name: getattr(self, name) for name in names}

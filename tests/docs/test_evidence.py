@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from doc_commands import complaint
 from doc_pages import ROOT
-from docs_values import Values, command_of
+from docs_values import Values
 from scipy import stats
 from simulated_study import (
     alpha_settings,
@@ -303,8 +303,7 @@ def test_a_block_without_end_is_refused(filled):
     ],
 )
 def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
-    name = Study(study).vary(**changes).name
-    command = command_of(name)
+    command = Study(study).vary(**changes).variant.command
     assert command.startswith(f"adadecay run {study}")
     assert complaint(command) is None
     for key, value in changes.items():
