@@ -87,7 +87,7 @@ class FakeRay:
 
         def make(thing):
             if thing.__name__ == "StopSignal":
-                methods = {"ring": self._ring, "rung": lambda: "bell"}
+                methods = {"send": self._ring, "wait": lambda: "bell"}
                 actor = {k: SimpleNamespace(remote=v) for k, v in methods.items()}
                 return SimpleNamespace(remote=lambda: SimpleNamespace(**actor))
             self.options = options

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -100,35 +100,21 @@ def _without(study: "Study", folders: list[Path]) -> "Study":
     return rest
 
 
-def run_study(
-    study: "Study",
-    *,
-    workers: int | None = None,
-    device: str | None = None,
-    threads: int | None = None,
-    checkpoint_seconds: float = 60.0,
-    engine: str = "local",
-    address: str | None = None,
-    rerun_damaged: bool = False,
-    plain: bool = False,
-) -> "Outcome":
-    """Run a study with progress, and say how it ended."""
-    from adadecay.commands.status import print_status
-    from adadecay.lab.engines import Settings
-    from adadecay.lab.study import make_engine
-    from adadecay.lab.study import run as run_lab
+def run_study(study: "Study", **options: Any) -> "Outcome":
+    """Run a study with progress, and say how it ended.
 
-    settings = Settings(
-        device=device or study.spec.device,
-        threads=threads or study.spec.threads,
-        checkpoint_seconds=checkpoint_seconds,
-    )
-    place = make_engine(study, workers, settings, engine, address=address)
+    Args:
+        study: what to run.
+        **options: those of :func:`adadecay.lab.run`.
+    """
+    from adadecay.commands.status import print_status
+    from adadecay.lab import run as run_lab
+
     typer.echo(
         f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
     )
     try:
-        outcome = run_lab(study, engine=place, rerun_damaged=rerun_damaged, plain=plain)
+        outcome = run_lab(study, **options)
     except KeyboardInterrupt:
         typer.echo(f"Broken off. {how_to_go_on()}", err=True)
         raise typer.Exit(130) from None

@@ -113,7 +113,7 @@ def make_plan(spec: StudySpec) -> Plan:
     conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
     given = [(c.optimizer, c.given) for c in conditions]
     labels = optimizer_labels(spec, given)
-    _refuse_twins(conditions, labels)
+    _reject_duplicates(conditions, labels)
     most = max(condition.trials for condition in conditions)
     seeds = [trial_seed(spec.seed, number) for number in range(most)]
     for place, condition in enumerate(conditions):
@@ -159,7 +159,9 @@ def _check_size(spec: StudySpec) -> None:
         )
 
 
-def _refuse_twins(conditions: list["Condition"], labels: list[tuple[str, str]]) -> None:
+def _reject_duplicates(
+    conditions: list["Condition"], labels: list[tuple[str, str]]
+) -> None:
     seen: set[tuple[str, str]] = set()
     for condition, (_, label) in zip(conditions, labels, strict=True):
         key = (condition.cell.name, label)

@@ -110,13 +110,14 @@ def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
     from adadecay.lab.training.loop import NetworkTraining
 
     kinds = {t.definition.timing: t for t in trials if t.definition.trainer is None}
-    threads = torch.get_num_threads()
+    cpu, threads = torch.device("cpu"), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return {
-            kind: NetworkTraining(t.definition, torch.device("cpu")).try_out(batches)
-            for kind, t in kinds.items()
-        }
+        found = {}
+        for kind, trial in kinds.items():
+            training = NetworkTraining(trial.definition, cpu)
+            found[kind] = training.estimate_epoch_seconds(batches)
+        return found
     finally:
         torch.set_num_threads(threads)
 

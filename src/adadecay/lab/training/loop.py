@@ -140,7 +140,7 @@ class NetworkTraining:
         losses, sizes, rates = walk(self.train.epoch(order))
         return _mean(losses, sizes), rates
 
-    def try_out(self, batches: int) -> float:
+    def estimate_epoch_seconds(self, batches: int) -> float:
         """Say how many seconds an epoch takes, from a few of its batches."""
         self.network.train()
         walk = self._walk if self.draws_batches else self._step_through

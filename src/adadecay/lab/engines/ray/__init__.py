@@ -100,7 +100,7 @@ class RayEngine:
         self._connection = connection
         self._head = Heartbeat(connection.head)
         self._running: dict[Any, RunningTask] = {}
-        self._parcels: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
         self._stopping = self._told = False
         self._counted = -RECOUNT
         self._limit = 0
@@ -108,7 +108,7 @@ class RayEngine:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Make the task, and the bell that tells all of them to stop."""
+        """Make the task, and the signal that tells all of them to stop."""
         ray = self._ray
         self._task = ray.remote(
             num_returns="streaming",
@@ -118,13 +118,14 @@ class RayEngine:
             scheduling_strategy="SPREAD",
             _generator_backpressure_num_objects=AHEAD,
         )(run_job)
-        bells = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(StopSignal)
-        self._bell = bells.remote()
-        self._rung = self._bell.rung.remote()
+        lasting = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        signals = ray.remote(**lasting)(StopSignal)
+        self._stop_signal = signals.remote()
+        self._stopped = self._stop_signal.wait.remote()
 
     def stop(self) -> None:
         """Put every trial down after the epoch under way."""
-        self._stopping = True  # the loop rings the bell: a signal handler may not
+        self._stopping = True  # the loop gives the signal: a signal handler may not
 
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         """Run jobs until there are none left."""
@@ -148,7 +149,7 @@ class RayEngine:
             taken = {running.slot for running in self._running.values()}
             slot = next(n for n in range(len(taken) + 1) if n not in taken)
             stream = self._task.options(name=f"trial {job.trial.id}").remote(
-                job, self.settings, slot, self._parcel(job), [self._rung]
+                job, self.settings, slot, self._data_of(job), [self._stopped]
             )
             self._running[stream] = RunningTask(job.trial.id, slot)
 
@@ -167,16 +168,16 @@ class RayEngine:
             self._limit = slots + max(2, slots // 4)
         return self._limit
 
-    def _parcel(self, job: Job) -> dict[str, Any]:
+    def _data_of(self, job: Job) -> dict[str, Any]:
         """Return the data of a job for nodes that lack it; made once for each set."""
         dataset = job.trial.definition.dataset
         if self._connection.owned or dataset is None:
             return {}
         name = dataset.name
-        if name not in self._parcels:
+        if name not in self._data:
             packed = pack_dataset(name)
-            self._parcels[name] = None if packed is None else self._ray.put(packed)
-        return {} if self._parcels[name] is None else {name: self._parcels[name]}
+            self._data[name] = None if packed is None else self._ray.put(packed)
+        return {} if self._data[name] is None else {name: self._data[name]}
 
     def _ready(self) -> list[Any]:
         """Wait until a task has said something; return all that have."""
@@ -216,11 +217,11 @@ class RayEngine:
         return message.events()
 
     def _pass_on_stop(self) -> None:
-        """Ring the bell once, and withdraw what has not begun."""
+        """Give the stop signal once, and withdraw what has not begun."""
         if not self._stopping or self._told:
             return
         self._told = True
-        self._bell.ring.remote()
+        self._stop_signal.send.remote()
         waiting = [stream for stream, f in self._running.items() if not f.begun]
         for stream in waiting:
             self._ray.cancel(stream)

@@ -31,7 +31,7 @@ from adadecay.lab.usercode import source_files
 
 __all__ = ["Message", "StopSignal", "pack_dataset", "pack_modules", "run_job"]
 
-GLANCE: Final = 0.1  # seconds between looks at the bell
+GLANCE: Final = 0.1  # seconds between looks at the stop signal
 BLINK: Final = 0.2  # seconds that an epoch may wait for the next one
 
 
@@ -39,15 +39,15 @@ class StopSignal:
     """An actor that every task listens to."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._stopped = asyncio.Event()
 
-    async def ring(self) -> None:
+    async def send(self) -> None:
         """Tell everyone to stop."""
-        self._rung.set()
+        self._stopped.set()
 
-    async def rung(self) -> bool:
-        """Answer when it rings."""
-        return await self._rung.wait()
+    async def wait(self) -> bool:
+        """Answer when it is given."""
+        return await self._stopped.wait()
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def run_job(
     job: Job,
     settings: Settings,
     slot: int,
-    parcels: dict[str, Any],
-    bell: list[Any],
+    data: dict[str, Any],
+    signal: list[Any],
 ) -> Iterator[Message]:
     """Run one job, as a Ray task.
 
@@ -86,8 +86,8 @@ def run_job(
         job: the trial, and the checkpoint to go on from.
         settings: device, threads and how often to save.
         slot: number that the driver gave this worker.
-        parcels: data that this node may lack, as references by name.
-        bell: a reference that has a value once everyone shall stop.
+        data: data that this node may lack, as references by name.
+        signal: a reference that has a value once everyone shall stop.
 
     Yields:
         What happens, in messages.
@@ -98,11 +98,11 @@ def run_job(
     from adadecay.lab.engines.run_trial import run_trial
 
     get: Any = ray.get  # its own type speaks of lists
-    for name, reference in parcels.items():
+    for name, reference in data.items():
         unpack_dataset(name, partial(get, reference))
     torch.set_num_threads(settings.threads)
     here = on_assigned(settings, ray.get_gpu_ids())
-    yield from pack(run_trial(job, here, worker=slot, stopping=_listen(ray, bell)))
+    yield from pack(run_trial(job, here, worker=slot, stopping=_listen(ray, signal)))
 
 
 def on_assigned(settings: Settings, gpus: list[Any]) -> Settings:
@@ -111,15 +111,15 @@ def on_assigned(settings: Settings, gpus: list[Any]) -> Settings:
     return replace(settings, device="cuda" if gpus else "cpu")
 
 
-def _listen(ray: Any, bell: list[Any]) -> Callable[[], bool]:
-    """Return a function that says whether the bell has rung, at next to no cost."""
+def _listen(ray: Any, signal: list[Any]) -> Callable[[], bool]:
+    """Return a function that says whether to stop, at next to no cost."""
     heard, looked = False, 0.0
 
     def stopping() -> bool:
         nonlocal heard, looked
         if not heard and time.monotonic() - looked >= GLANCE:
             looked = time.monotonic()
-            ready, _ = ray.wait(bell, timeout=0)
+            ready, _ = ray.wait(signal, timeout=0)
             heard = bool(ready) and _is_true(ray, ready[0])
         return heard
 
@@ -129,7 +129,7 @@ def _listen(ray: Any, bell: list[Any]) -> Callable[[], bool]:
 def _is_true(ray: Any, reference: Any) -> bool:
     try:
         return bool(ray.get(reference))
-    except ray.exceptions.RayError:  # the bell is lost, which is no reason to stop
+    except ray.exceptions.RayError:  # the signal is lost, which is no reason to stop
         return False
 
 
