@@ -31,7 +31,10 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: .venv-docs/.docs
+docs: .venv-docs/.docs $(VENV)/.demo
+	@echo "Writing the report page of each study in evidence/ …"
+	rm -rf build/reports
+	$(BIN)/python tools/docs.py --reports build/reports
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 bench: $(VENV)/.test
@@ -51,21 +54,25 @@ dist: $(VENV)/.test
 	$(BIN)/python -m build --outdir dist
 
 $(BIN)/python:
+	@echo "Making a virtual environment in $(VENV) …"
 	$(PYTHON) -m venv $(VENV)
 
 # The test lock holds the demo lock, so an environment set up for the tests also
 # serves the demo; the other way round pip only adds what is missing.
 $(VENV)/.demo: requirements-demo.lock $(BUILD_INPUTS) | $(BIN)/python
+	@echo "Installing torch, the lab and the kernel into $(VENV): a few minutes the first time …"
 	test $(VENV)/.test -nt requirements-demo.lock || $(PIP) install -r requirements-demo.lock
 	$(PIP) install --no-deps -e .
 	touch $@
 
 $(VENV)/.test: requirements-test.lock $(BUILD_INPUTS) | $(BIN)/python
+	@echo "Installing what the tests need into $(VENV): some minutes the first time …"
 	$(PIP) install -r requirements-test.lock
 	$(PIP) install --no-deps -e .
 	touch $@ $(VENV)/.demo
 
 .venv-docs/.docs: requirements-docs.lock
+	@echo "Installing mkdocs into .venv-docs …"
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip --disable-pip-version-check --quiet install -r $<
 	touch $@

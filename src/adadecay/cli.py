@@ -7,22 +7,21 @@ input is wrong, 130 interrupted.
 
 import sys
 
-MISSING_LAB = (
-    "adadecay: the command needs the lab's packages, and {name} is missing: "
-    "pip install 'adadecay[lab]'"
-)
+from adadecay.extras import LAB_MODULES, missing_lab
 
 
 def main() -> None:
     """Run the command line, with one sentence instead of a traceback for bad input."""
     try:
         from adadecay.commands import app
+
+        app(prog_name="adadecay")
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("adadecay"):
+        module = (error.name or "").partition(".")[0]
+        if module not in LAB_MODULES:
             raise
-        print(MISSING_LAB.format(name=error.name), file=sys.stderr)
+        print(f"adadecay: {missing_lab(module)}", file=sys.stderr)
         sys.exit(2)
-    app(prog_name="adadecay")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class SmallCopy(NamedTuple):
         }
 
     def set_weights(self, weights: Tensor) -> None:
-        """Give the parameters the weights of another copy."""
+        """Set the parameters to the weights of another copy."""
         for param, part in zip(self.params, self.split(weights), strict=True):
             param.data.copy_(part.view_as(param))
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from adadecay.diagnostics import collected, present_decays
+from adadecay.extras import missing_lab
 
 __all__ = ["plot_rates"]
 
@@ -38,8 +39,7 @@ def plot_rates(
     try:
         import altair
     except ImportError as error:
-        message = "plot_rates needs altair: pip install 'adadecay[lab]'"
-        raise ImportError(message) from error
+        raise ImportError(f"plot_rates: {missing_lab('altair')}") from error
     theta = _theta(optimizer, layer, model)
     scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
     cells = altair.Chart({"values": _cells(theta)}).mark_rect()

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 def decay_rates(
     grads: Sequence[Array], alpha: float, *, unit_mean: bool = False
 ) -> list[Array]:
-    """Give θ for the tensors of one layer (Eq. 10 and 12).
+    """Return θ for the tensors of one layer (Eq. 10 and 12).
 
     Args:
         grads: the gradients g of the layer: one array, or several that are pooled.

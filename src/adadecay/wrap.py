@@ -40,7 +40,7 @@ def adaptive_decay(
     rule: Rule | Sequence[Rule] | None = None,
     verify: bool = True,
 ) -> AnyOptimizer:
-    r"""Give any optimizer adaptive decay: every weight decays at its own rate θ.
+    r"""Add adaptive decay to any optimizer: every weight decays at its own rate θ.
 
     The ``weight_decay`` of its parameter groups becomes λ, and stays where it is, for
     schedulers and checkpoints. Decoupled, as in AdamW, w is multiplied by
@@ -206,7 +206,7 @@ def _adaptive_class(base: type[Optimizer]) -> type[Optimizer]:
 
 
 def _only_once(kind: type, loss: Any) -> Callable[[], Any]:
-    """Give the rule the loss of a closure that has been called, but not twice."""
+    """Pass the rule the loss of a closure that has been called, but not twice."""
     answers = [loss]
 
     def answer() -> Any:
@@ -254,7 +254,7 @@ def _decayed(optimizer: Any) -> Iterator[None]:
 def _spare_gradients(
     groups: list[Group], replaced: list[tuple[Tensor, Tensor]]
 ) -> None:
-    """Give copies to a rule that would write its momentum into the gradients.
+    """Pass copies to a rule that would write its momentum into the gradients.
 
     torch's SGD does so by foreach with Nesterov and no λ, which is hidden from it here.
     """

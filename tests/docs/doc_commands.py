@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 from functools import cache
-from pathlib import Path
 
 import typer
 import typer.main
@@ -109,8 +108,9 @@ def _study(values: dict) -> str | None:
     if "study" not in values:
         return None
     name = values["study"]
-    if name.endswith(".toml") and not Path(name).exists():
-        name = str(ROOT / "examples" / name)
+    example = ROOT / "examples" / f"{name.removesuffix('.toml')}.toml"
+    if example.exists():  # by its name, once it was run
+        name = str(example)
     changes = {key: values[key] for key in OPTIONS}
     changes["results"] = changes["results"] or ROOT / "no results here"
     try:

@@ -15,7 +15,8 @@ from doc_pages import ROOT, blocks, read, spans
 
 PACKAGE = ROOT / "src" / "adadecay"
 MAPS = ["docs/architecture.md", "docs/paper_to_code.md"]
-PAGES = [*MAPS, "docs/kernel.md", "docs/distributed.md", "docs/integrations.md"]
+PAGES = [*MAPS, "docs/kernel.md", "docs/distributed.md", "docs/optimizer.md"]
+PAGES += [f"docs/{name}.md" for name in ("any_optimizer", "rules", "trainers")]
 PAGES += ["docs/statistics.md", "docs/lab.md", "docs/data.md", "CONTRIBUTING.md"]
 FILE = re.compile(r"[\w./-]*\w\.(py|md|cpp|hpp|pyi|toml|lock|sh)")
 FOLDER = re.compile(r"[\w.-]+(/[\w.-]+)*/")

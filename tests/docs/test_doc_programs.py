@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,8 @@ from doc_pages import ROOT, blocks, pages
 
 import adadecay
 
-# docs/api.md is written from the sources, and tested in test_api_reference.py.
 PROGRAMS = [
-    block
-    for page in pages()
-    if page != "docs/api.md"
-    for block in blocks(page)
-    if block.language == "python"
+    block for page in pages() for block in blocks(page) if block.language == "python"
 ]
 STUDIES = [
     block
@@ -112,7 +108,8 @@ def test_the_use_that_the_readme_shows_trains():
 
 @pytest.mark.parametrize("study", STUDIES, ids=str)
 def test_a_study_on_a_page_runs_beside_the_model_it_names(study, tmp_path):
-    shutil.copy(ROOT / "examples" / "own_model.py", tmp_path)
+    for module in ("own_model.py", "my_task.py"):
+        shutil.copy(ROOT / "examples" / module, tmp_path)
     (tmp_path / "own_study.toml").write_text(study.text)
     words = "adadecay run own_study.toml --trials 1 --epochs 2 --workers 0 --plain"
     done = subprocess.run(
@@ -126,6 +123,23 @@ def test_a_study_on_a_page_runs_beside_the_model_it_names(study, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if " 1/1 " in line]
     assert len(rows) >= 2, done.stdout
+
+
+def test_the_files_of_the_first_study_are_those_on_its_page():
+    text = (ROOT / "docs" / "study.md").read_text("utf-8")
+    module = (ROOT / "examples" / "my_task.py").read_text("utf-8")
+    assert module.partition('"""\n\n')[2] in text
+    assert (ROOT / "examples" / "my_study.toml").read_text("utf-8") in text
+
+
+def test_the_diagnostics_page_works_as_printed(tmp_path, monkeypatch):
+    """Also offline: the saved chart asks for nothing from elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    program = blocks("docs/diagnostics.md")[0]
+    names: dict[str, object] = {}
+    exec(program.text, names)  # our own page, as a reader would paste it
+    page = (tmp_path / "theta.html").read_text("utf-8")
+    assert not re.search(r"<(script|link)[^>]*(src|href)=.?http", page)
 
 
 def test_the_readme_shows_a_study():

@@ -97,7 +97,7 @@ def test_the_sweep_goes_from_ten_thousand_to_a_hundred_million(monkeypatch):
         (10, 2.0, 1),
         (20, 0.5, 1),
     ]
-    assert "measuring size 1 …" in done.stderr
+    assert "Measuring size 1 …" in done.stderr
 
 
 def _two_sizes(*, effort, say):
@@ -111,7 +111,7 @@ def test_the_command_reports_every_rule_as_json(monkeypatch):
     monkeypatch.setitem(SHAPES, "resnet-18", lambda: [(64, 32), (64,)])
     done = CliRunner().invoke(app, ["bench", "rules", "--effort", "0.1", "--json"])
     assert done.exit_code == 0, done.output
-    assert "measuring resnet-18" in done.stderr
+    assert "Measuring resnet-18" in done.stderr
     rows = json.loads(done.stdout)["rules"]
     names = [type(rule).__name__ for rule, _ in rules.RULES]
     assert [row["contender"] for row in rows] == ["AdamW", *names]

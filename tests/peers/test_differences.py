@@ -8,7 +8,7 @@ from torch import nn
 
 from adadecay import AdaDecay, adaptive_decay
 
-PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "optimizer.md"
 OPTIONS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 
 

@@ -48,6 +48,17 @@ def test_trainer():
     assert "mean θ of transformer.wte.weight" in output
 
 
+def test_a_study_whose_trainer_is_transformers(tmp_path):
+    """Its seeds suit transformers' set_seed and NumPy's."""
+    study, results = EXAMPLES / "trainer_study.toml", ["--results", tmp_path]
+    few = ["--trials", "1", "--epochs", "2"]
+    output = run("-m", "adadecay", "run", study, "--plain", *few, *results)
+    assert "2 of 2 trials done" in output
+    losses = re.findall(r"epoch 2/2, loss ([\d.]+)", output)
+    assert len(losses) == 2
+    assert all(0 < float(loss) < 4 for loss in losses)
+
+
 def test_optax():
     accuracies = re.findall(r"accuracy ([\d.]+)%", run(EXAMPLES / "optax_example.py"))
     assert len(accuracies) == 2

@@ -142,15 +142,15 @@ def column(page, table: str, place: int) -> list[str]:
 def test_tables_sort_both_ways_by_keyboard(paper):
     page = paper.page
     header = page.locator("#comparisons thead button", has_text="Difference")
-    before = [float(value) for value in column(page, "comparisons", 4)]
+    before = [float(value) for value in column(page, "comparisons", 3)]
     assert before != sorted(before)
     header.focus()
     page.keyboard.press("Enter")
-    assert [float(v) for v in column(page, "comparisons", 4)] == sorted(before)
+    assert [float(v) for v in column(page, "comparisons", 3)] == sorted(before)
     cell = header.locator("xpath=..")
     assert cell.get_attribute("aria-sort") == "ascending"
     page.keyboard.press("Enter")
-    after = [float(value) for value in column(page, "comparisons", 4)]
+    after = [float(value) for value in column(page, "comparisons", 3)]
     assert after == sorted(before, reverse=True)
     printed = page.locator("#arms thead th:nth-child(6) button")
     assert printed.inner_text() == "Paper"
@@ -345,3 +345,24 @@ def test_names_with_markup_are_harmless(chromium, pages):
         assert visit.page.locator("img").count() == 0
         visit.page.locator(".legend button").first.click()
         assert visit.said == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_verdict_is_third_and_never_off_the_edge(paper, width):
+    page = paper.page
+    before = page.viewport_size
+    page.set_viewport_size({"width": width, "height": 800})
+    try:
+        heading = page.locator("#comparisons thead th").nth(2)
+        assert heading.inner_text().startswith("Verdict")
+        badges = page.locator("#comparisons tbody .badge")
+        ends = [badges.nth(i).bounding_box() for i in range(badges.count())]
+        assert ends
+        assert max(box["x"] + box["width"] for box in ends) <= width
+        p_value = page.locator("#comparisons thead th", has_text="p, Holm")
+        assert not p_value.is_visible()
+        page.locator(".unfold").first.check()
+        assert p_value.is_visible()
+        page.locator(".unfold").first.uncheck()
+    finally:
+        page.set_viewport_size(before)

@@ -129,7 +129,7 @@ def test_autocast_keeps_float32_parameters_and_learns(name):
     assert losses[-1] < 0.9 * losses[0]
 
 
-# What docs/integrations.md says: a decay below half the distance to the next number is
+# What docs/optimizer.md says: a decay below half the distance to the next number is
 # lost, and θ = 2 at most doubles it. For 1.5 that distance is the type's eps.
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("wrapped", [False, True])

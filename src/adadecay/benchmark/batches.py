@@ -57,18 +57,25 @@ def measure_batches(
     *,
     rounds: int = 5,
     batch_size: int = 128,
-) -> list[BatchCost]:
+    say: Callable[[str], None] = lambda message: None,
+) -> Iterator[BatchCost]:
     """Measure datasets as the paper trains on them, CIFAR-10 with crop and flip.
 
     Args:
         names: which of the downloadable datasets.
         rounds: interleaved rounds of one epoch each.
         batch_size: rows in a batch.
+        say: told which dataset is being measured.
+
+    Yields:
+        One cost for each dataset.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [_measure(name, rounds, batch_size) for name in names]
+        for name in names:
+            say(f"{name}, {rounds} rounds")
+            yield _measure(name, rounds, batch_size)
     finally:
         torch.set_num_threads(threads)
 

@@ -44,11 +44,14 @@ class LookCost:
         return self.look / (EVERY * self.step)
 
 
-def measure_looks(rounds: int = 40) -> Iterator[LookCost]:
+def measure_looks(
+    rounds: int = 40, *, say: Callable[[str], None] = lambda message: None
+) -> Iterator[LookCost]:
     """Measure NN-2, a wider one, and ResNet-18, on one thread.
 
     Args:
         rounds: turns of steps and looks; ResNet-18 takes an eighth of them.
+        say: told which network is being measured.
 
     Yields:
         One cost for each network.
@@ -56,11 +59,14 @@ def measure_looks(rounds: int = 40) -> Iterator[LookCost]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield _measure("NN-2, batch 128", _dense(100), (128, 784), rounds)
-        yield _measure("784-1024-1024-10, batch 128", _dense(1024), (128, 784), rounds)
-        shape = 8, 3, 32, 32
-        few = max(3, rounds // 8)
-        yield _measure("ResNet-18, batch 8", _resnet(), shape, few)
+        image, few = (8, 3, 32, 32), max(3, rounds // 8)
+        for name, model, shape, turns in (
+            ("NN-2, batch 128", _dense(100), (128, 784), rounds),
+            ("784-1024-1024-10, batch 128", _dense(1024), (128, 784), rounds),
+            ("ResNet-18, batch 8", _resnet(), image, few),
+        ):
+            say(f"{name}, {turns} rounds")
+            yield _measure(name, model, shape, turns)
     finally:
         torch.set_num_threads(before)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,11 @@ def _row(trial: Trial, epoch: int) -> dict[str, Any]:
 
 
 def measure_scale(
-    *, trials: int = 77, epochs: int = 100, driven: int = 5500
+    *,
+    trials: int = 77,
+    epochs: int = 100,
+    driven: int = 5500,
+    say: Callable[[str], None] = lambda message: None,
 ) -> ScaleCosts:
     """Simulate the comparison with so many trials as finished, and read it.
 
@@ -127,14 +131,18 @@ def measure_scale(
         trials: paired trials; there are 72 times as many in all.
         epochs: of each trial.
         driven: trials that do nothing, for the driver's own cost.
+        say: told what is being measured.
     """
     with tempfile.TemporaryDirectory() as folder:
         study = Study("paper/comparison", results=folder).vary(trials=trials)
+        say("nothing yet: writing the simulated trials")
         count = fill_store(study, epochs=epochs)
+        say("plan, status and tables")
         _, plan, _ = _measured("-c", PLAN)
         which = ["paper/comparison", "--trials", str(trials), "--results", folder]
         _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
         rows, table, memory = _measured("-c", TABLE, str(trials), folder)
+        say("the driver")
         idle = str(Path(folder) / "idle")
         said, _, _ = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)
         seconds, memory_of_driver = map(float, said.split()[-2:])

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 SETTINGS: dict[str, Any] = {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}
+QUIET = 5.0  # seconds between lines of progress
 BASE = "SGD fused"
 # Rounds of a measurement, enough for a median, and steps at a turn: small steps come
 # in bursts, because one alone would mostly measure who emptied the cache before it.
@@ -147,7 +148,7 @@ def measure_steps(
         compiled: whether torch.compile takes part, which needs a C++ compiler and up
             to a minute for each table.
         device: where the tensors are; on a GPU there is one number of threads.
-        say: receives a line of progress before each table.
+        say: receives lines of progress: one before each table, then every few seconds.
 
     Yields:
         For each number of threads and each shape, one cost for each contender.
@@ -163,7 +164,7 @@ def measure_steps(
                 rounds = max(3, round(ROUNDS[shape] * effort))
                 entrants = contenders(compiled=compiled, device=device)
                 yield measure_contenders(
-                    shape, rounds, entrants, bandwidth, device=device
+                    shape, rounds, entrants, bandwidth, device=device, say=say
                 )
     finally:
         torch.set_num_threads(before)
@@ -178,6 +179,7 @@ def measure_contenders(
     base: str = BASE,
     device: str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
+    say: Callable[[str], None] = lambda message: None,
 ) -> list[StepCost]:
     """Measure contenders in turns on the same tensors.
 
@@ -189,12 +191,15 @@ def measure_contenders(
         base: name of the contender that ratios are to.
         device: where the tensors are.
         clock: what tells the time, in seconds.
+        say: receives a line of progress every few seconds.
     """
     params = _parameters(shape, device)
     settle = _settler(device)
     steps = {entrant.name: entrant.make(params) for entrant in entrants}
     first = {}
     for entrant in entrants:
+        if entrant.warmups > 1:  # it is compiled first, which takes a while
+            say(f"the first step of {entrant.name}")
         for _ in range(entrant.warmups):
             begun = time.perf_counter()
             steps[entrant.name]()
@@ -203,7 +208,7 @@ def measure_contenders(
     slow = {name for name in steps if first[name] > SLOW * first[base]}
     burst = BURST.get(shape, 1)
     times = take_turns(
-        steps, rounds, burst=burst, seldom=slow, settle=settle, clock=clock
+        steps, rounds, burst=burst, seldom=slow, settle=settle, clock=clock, say=say
     )
     del steps
     count = sum(param.numel() for param in params)
@@ -253,6 +258,7 @@ def take_turns(
     seldom: Set[str] = frozenset(),
     settle: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
+    say: Callable[[str], None] = lambda message: None,
 ) -> dict[str, list[float]]:
     """Time each in turn, in an order that is shuffled for every round.
 
@@ -264,8 +270,12 @@ def take_turns(
     order = random.Random(0)
     collecting = gc.isenabled()
     gc.disable()
+    told = time.monotonic()
     try:
         for number in range(rounds):
+            if time.monotonic() - told > QUIET:
+                say(f"round {number + 1} of {rounds}")
+                told = time.monotonic()
             for name in order.sample(names, len(names)):
                 if name in seldom and number % 5 and rounds - number > 2:
                     continue
@@ -334,7 +344,7 @@ def measure_training(rounds: int = 30, *, batch: int = 128, steps: int = 20) -> 
 def _training(
     inputs: torch.Tensor, targets: torch.Tensor, steps: int, *, foreach: bool | None
 ) -> Callable[[], object]:
-    """Give a function that trains an NN-2 of its own for some steps."""
+    """Return a function that trains an NN-2 of its own for some steps."""
     model = torch.nn.Sequential(
         torch.nn.Linear(784, 100),
         torch.nn.ReLU(),

@@ -77,11 +77,14 @@ def _study(folder: str, epochs: int, trials: int = 1) -> Study:
     )
 
 
-def measure_epochs(rounds: int = 7) -> EpochCosts:
+def measure_epochs(
+    rounds: int = 7, *, say: Callable[[str], None] = lambda message: None
+) -> EpochCosts:
     """Measure one epoch four ways, in turn.
 
     Args:
         rounds: interleaved rounds; one more comes first and does not count.
+        say: told which round is being measured.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -96,6 +99,7 @@ def measure_epochs(rounds: int = 7) -> EpochCosts:
         }
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(rounds + 1):
+            say(f"epochs, round {number} of {rounds}")
             for name, side in sides.items():
                 # Processor time: with one thread it is what the clock would say if
                 # nothing else ran here.
@@ -153,7 +157,11 @@ def _loader(batches: Batches) -> DataLoader[tuple[Tensor, ...]]:
 
 
 def measure_workers(
-    rounds: int = 2, *, trials: int = 2, epochs: int = 6
+    rounds: int = 2,
+    *,
+    trials: int = 2,
+    epochs: int = 6,
+    say: Callable[[str], None] = lambda message: None,
 ) -> WorkerCosts:
     """Measure a small study with one worker and with two, in turn.
 
@@ -161,11 +169,13 @@ def measure_workers(
         rounds: interleaved rounds.
         trials: paired trials in each, of SGD and of AdaDecay.
         epochs: of each trial.
+        say: told what is being measured.
     """
     rates: dict[int, list[float]] = {1: [], 2: []}
     shares, starts = [], []
     for _ in range(rounds):
         for workers, found in rates.items():
+            say(f"a study with {workers} worker{'s' if workers > 1 else ''}")
             rate, share, start = _throughput(workers, trials, epochs)
             found.append(rate)
             if workers == 2:

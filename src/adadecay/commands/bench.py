@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from adadecay.commands.options import JSON, progress
+
 __all__ = ["app"]
 
 DEVICES = ("cpu", "cuda")
@@ -25,7 +27,7 @@ def bench_batches(rounds: int = 5, batch_size: int = 128) -> None:
     """Measure a batch of MNIST, and of CIFAR-10 with crop and flip, on one thread."""
     from adadecay.benchmark.batches import measure_batches
 
-    for cost in measure_batches(rounds=rounds, batch_size=batch_size):
+    for cost in measure_batches(rounds=rounds, batch_size=batch_size, say=progress):
         what = cost.dataset if cost.real else f"{cost.dataset} (noise: no data here)"
         what += " with crop and flip" if cost.augmented else ""
         typer.echo(
@@ -39,14 +41,14 @@ def bench_batches(rounds: int = 5, batch_size: int = 128) -> None:
 def bench_train(
     rounds: int = 7,
     workers: bool = True,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Measure the lab's epochs (NN-2, MNIST), and two workers against one."""
     from adadecay.benchmark.train import measure_epochs, measure_workers
 
-    cost = measure_epochs(rounds)
+    cost = measure_epochs(rounds, say=progress)
     if as_json:
-        two = asdict(measure_workers()) if workers else None
+        two = asdict(measure_workers(say=progress)) if workers else None
         typer.echo(json.dumps({"epochs": asdict(cost), "workers": two}, indent=2))
         return
     typer.echo(
@@ -60,7 +62,7 @@ def bench_train(
         f"{cost.by_hand / cost.adadecay:.2f} × the lab's AdaDecay"
     )
     if workers:
-        pool = measure_workers()
+        pool = measure_workers(say=progress)
         typer.echo(
             f"two workers                 {pool.two / pool.one:.2f} × one\n"
             f"driver                      {pool.driver:.1%} of the wall clock\n"
@@ -73,7 +75,7 @@ def bench_scale() -> None:
     """Measure plan, status and tables over 5,544 simulated finished trials."""
     from adadecay.benchmark.scale import measure_scale
 
-    cost = measure_scale()
+    cost = measure_scale(say=progress)
     typer.echo(
         f"plan the whole paper   {cost.plan:.2f} s\n"
         f"status, {cost.trials:,} trials   {cost.status:.2f} s, "
@@ -89,7 +91,7 @@ def bench_look(rounds: int = 40) -> None:
     """Measure what looking at θ every 50 steps adds to a training step."""
     from adadecay.benchmark.look import EVERY, measure_looks
 
-    for cost in measure_looks(rounds):
+    for cost in measure_looks(rounds, say=progress):
         typer.echo(
             f"{cost.network}: a look {1e3 * cost.look:.3f} ms, a training step "
             f"{1e3 * cost.step:.3f} ms; every {EVERY} steps it adds {cost.share:.2%} "
@@ -111,7 +113,7 @@ def bench_step(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="One layer of 10⁴ to 10⁸ elements instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Measure a step of SGD and of AdaDecay by every path, 1 thread and all."""
     from adadecay.benchmark.shapes import SHAPES
@@ -142,7 +144,7 @@ def bench_step(
 @app.command("rules")
 def bench_rules(
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Measure a step of AdamW with each rule of decay, ResNet-18, 1 thread."""
     from adadecay.commands.step_tables import print_rules

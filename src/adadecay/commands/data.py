@@ -8,20 +8,17 @@ are imported by the commands alone: `adadecay --help` does without.
 
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from adadecay.commands.options import JSON, print_json, stop
 
 __all__ = ["app"]
 
 app = typer.Typer(
     help="Datasets: what there is, fetching, checking.", no_args_is_help=True
 )
-
-
-def _stop(message: object, status: int) -> NoReturn:
-    typer.echo(f"adadecay: {message}", err=True)
-    raise typer.Exit(status)
 
 
 def _known(names: list[str]) -> list[str]:
@@ -31,44 +28,52 @@ def _known(names: list[str]) -> list[str]:
         try:
             own = DATASETS.get(name).own
         except ValueError as error:
-            _stop(error, 2)
+            stop(error, 2)
         if own:
-            _stop(
-                f"{name} is your own dataset: there is nothing to fetch or verify.", 2
-            )
+            stop(f"{name} is your own dataset: there is nothing to fetch or verify.", 2)
     return list(dict.fromkeys(names))
 
 
 @app.command("list")
-def list_datasets() -> None:
+def list_datasets(json: JSON = False) -> None:
     """List every dataset with its size, its state and its place."""
     from adadecay.lab.datasets import DATASETS
     from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of
 
     folder = cache_folder()
-    for entry in DATASETS:
-        path = file_of(entry.name, folder)
-        state = _state(entry.name, path)
-        rows = f"{entry.facts['train']:,} + {entry.facts['test']:,}"
-        size = f"{entry.facts['bytes'] / 1e6:.1f} MB"
-        typer.echo(f"{entry.name:<14} {rows:>16} {size:>9}  {state}")
+    found = [
+        {
+            "name": entry.name,
+            **{key: entry.facts[key] for key in ("train", "test", "bytes")},
+            **_state(entry.name, file_of(entry.name, folder)),
+        }
+        for entry in DATASETS
+    ]
+    if json:
+        print_json({"cache": folder, "datasets": found})
+        return
+    for each in found:
+        rows = f"{each['train']:,} + {each['test']:,}"
+        size = f"{each['bytes'] / 1e6:.1f} MB"
+        state = f"{each['state']:<9} {each['place']}"
+        typer.echo(f"{each['name']:<14} {rows:>16} {size:>9}  {state}")
     typer.echo(f"Cache: {folder} (another one: set {VARIABLE})")
 
 
-def _state(name: str, path: Path) -> str:
+def _state(name: str, path: Path) -> dict[str, str]:
     from adadecay.lab.datasets import DatasetError
     from adadecay.lab.datasets.cache import open_arrays
     from adadecay.lab.datasets.catalog import CATALOG
 
     if name not in CATALOG:
-        return "embedded  in scikit-learn"
+        return {"state": "embedded", "place": "in scikit-learn"}
     try:
         open_arrays(path, CATALOG[name].parts)
     except FileNotFoundError:
-        return f"absent    adadecay data fetch {name}"
+        return {"state": "absent", "place": f"adadecay data fetch {name}"}
     except DatasetError as error:
-        return f"damaged   {error}"
-    return f"cached    {path}"
+        return {"state": "damaged", "place": str(error)}
+    return {"state": "cached", "place": str(path)}
 
 
 @app.command()
@@ -96,7 +101,7 @@ def fetch(
     try:
         options = FetchOptions(folder, source, offline)
     except ValueError as error:
-        _stop(error, 2)
+        stop(error, 2)
     missing = []
     for name in chosen:
         try:
@@ -108,7 +113,7 @@ def fetch(
             typer.echo(error, err=True)
             missing.append(name)
     if missing:
-        _stop(f"could not fetch {', '.join(missing)}.", 1)
+        stop(f"could not fetch {', '.join(missing)}.", 1)
 
 
 @app.command("verify")
@@ -126,7 +131,7 @@ def verify_datasets(
     cached = [name for name in CATALOG if os.path.lexists(file_of(name, folder))]
     wrong = [name for name in _known(names or [*cached, "digits"]) if not _sound(name)]
     if wrong:
-        _stop(f"fetch again: adadecay data fetch {' '.join(wrong)}", 1)
+        stop(f"fetch again: adadecay data fetch {' '.join(wrong)}", 1)
 
 
 def _sound(name: str) -> bool:

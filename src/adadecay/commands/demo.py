@@ -34,7 +34,8 @@ def demo(
 
 def write_report(study: "Study") -> None:
     """Write the page beside the results and say where it is."""
+    from adadecay.commands.report import page_path
     from adadecay.lab import report
 
-    path = report.write(study, study.folder / "quickstart.html")
+    path = report.write(study, page_path(study))
     typer.echo(f"Report: {path.resolve()}")

@@ -4,12 +4,12 @@ from typing import Any
 
 import typer
 
-from adadecay.commands.options import stop
+from adadecay.commands.options import JSON, print_json, stop
 
 __all__ = ["info"]
 
 
-def info() -> None:
+def info(json: JSON = False) -> None:
     """Show versions, machine, the kernel in use, and where data and results are."""
     import torch
 
@@ -35,5 +35,8 @@ def info() -> None:
         "data": cache_folder(),
         "results": default_results().resolve(),
     }
+    if json:
+        print_json(rows)
+        return
     for key, value in rows.items():
         typer.echo(f"{key:<13} {value}")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from adadecay.commands.options import JSON, print_json
 from adadecay.lab.registry import Argument, Entry
 
 __all__ = ["list_", "markdown", "rows"]
@@ -34,17 +35,20 @@ def list_(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="As a Markdown table.")
     ] = False,
+    json: JSON = False,
 ) -> None:
     """List the names that a study may use, and where each comes from."""
     table = rows(kind)
-    if as_markdown:
+    if json:
+        print_json(table)
+    elif as_markdown:
         typer.echo(markdown(table))
     else:
         _print(table)
 
 
 def rows(kind: str) -> list[Row]:
-    """Give one row for each name, as a mapping from column to text."""
+    """Return one row for each name, as a mapping from column to text."""
     return LISTS[Kind(kind)]()
 
 

@@ -8,16 +8,19 @@ not before.
 import contextlib
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from adadecay.commands.completion import complete_only, complete_study
+
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
 
-__all__ = ["on_study", "one_sentence", "stop"]
+__all__ = ["JSON", "on_study", "one_sentence", "print_json", "progress", "stop"]
 
 PANEL = "Change the study (the result has another name)"
 
@@ -30,9 +33,10 @@ NAME = Annotated[
     str,
     typer.Argument(
         metavar="STUDY",
-        help="A TOML file, a built-in study (adadecay list studies), or a variant "
-        "that was run before.",
+        help="A TOML file, a built-in study (adadecay list studies), or the name of "
+        "one that was run before.",
         show_default=False,
+        autocompletion=complete_study,
     ),
 ]
 OPTIONS = {
@@ -54,8 +58,20 @@ OPTIONS = {
         list[str] | None,
         "Keep only these: network=nn-2, dataset=mnist, optimizer=sgd,adadecay.",
         metavar="KIND=NAME[,NAME]",
+        autocompletion=complete_only,
     ),
 }
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def print_json(value: Any) -> None:
+    """Print a value for machines."""
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def progress(message: str) -> None:
+    """Show what is being measured on standard error: standard output may be data."""
+    typer.echo(f"Measuring {message} …", err=True)
 
 
 def stop(message: object, status: int) -> NoReturn:

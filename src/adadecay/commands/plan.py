@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adadecay.commands.options import on_study
+from adadecay.commands.options import JSON, on_study, print_json, progress
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
+    from adadecay.lab.summary import Line
 
 __all__ = ["plan"]
 
@@ -40,12 +41,10 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    json: JSON = False,
 ) -> None:
     """Show cells, trials, how many are done, and an estimate of the time left."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from adadecay.commands.tables import describe_estimate, summary_table
+    from adadecay.commands.tables import describe_estimate, summary_rows
     from adadecay.lab.engines.local import default_workers
     from adadecay.lab.summary import estimate, read_states, summarize
     from adadecay.lab.summary import measure as timing
@@ -54,21 +53,47 @@ def plan(
     states = read_states(plan, study.folder)
     left = [trial for trial in plan.unique if not states[trial.id].finished]
     count = workers or default_workers(device=spec.device, threads=spec.threads)
+    lines = summarize(plan, states)
+    if not json:
+        _print_plan(study, lines, len(left))
+    known = timing(left, say=progress) if measure else {}
+    rest = estimate(left, study.folder, workers=count, measured=known)
+    if json:
+        print_json(
+            {
+                "study": spec.name,
+                "title": spec.title,
+                "score": plan.score,
+                "trials": len(plan.unique),
+                "left": len(left),
+                "workers": count,
+                "seconds_left": rest.seconds,
+                "trials_of_unknown_time": rest.unknown,
+                "rows": summary_rows(lines),
+            }
+        )
+        return
+    typer.echo(describe_estimate(rest, count))
+    if detect is not None:
+        _print_needed(study, detect, deviation, count)
+
+
+def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from adadecay.commands.tables import summary_table
+
+    spec, plan = study.spec, study.plan
     console = Console()
     console.print(f"[bold]{escape(spec.name)}[/bold]  {escape(spec.title)}")
     if spec.summary:
         console.print(escape(spec.summary), highlight=False)
-    console.print(summary_table(summarize(plan, states), plan.score))
-    done = len(plan.unique) - len(left)
+    console.print(summary_table(lines, plan.score))
     typer.echo(
         f"{len(plan.cells)} cell{'s' if len(plan.cells) != 1 else ''}, "
-        f"{len(plan.unique)} trials: {done} done, {len(left)} left."
+        f"{len(plan.unique)} trials: {len(plan.unique) - left} done, {left} left."
     )
-    known = timing(left) if measure else {}
-    rest = estimate(left, study.folder, workers=count, measured=known)
-    typer.echo(describe_estimate(rest, count))
-    if detect is not None:
-        _print_needed(study, detect, deviation, count)
 
 
 def _print_needed(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adadecay.commands.options import on_study, stop
+from adadecay.commands.options import JSON, on_study, print_json, stop
 from adadecay.commands.status import name_variants, warn_of_damaged
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def report(
     trim: Annotated[
         float, typer.Option(min=0, max=0.45, help="Share cut from each tail.")
     ] = 0.1,
+    json: JSON = False,
 ) -> None:
     """Write the report of a study: one HTML file that works offline."""
     path = output or page_path(study)
@@ -50,8 +51,14 @@ def report(
     warn_of_damaged(study)
     name_variants(study)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
-    typer.echo(f"{study.name}: {_headline(analysis)}")
-    typer.echo(f"Report: {path}")
+    if json:
+        from adadecay.lab.report import comparison_rows
+
+        found = {"study": study.name, "verdict": _headline(analysis), "page": path}
+        print_json({**found, "comparisons": comparison_rows(analysis)})
+    else:
+        typer.echo(f"{study.name}: {_headline(analysis)}")
+        typer.echo(f"Report: {path}")
     formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
     _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
     if watch:

@@ -113,6 +113,8 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     typer.echo(
         f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
     )
+    if "torch" not in sys.modules:
+        typer.echo("Loading torch …", err=True)
     try:
         outcome = run_lab(study, **options)
     except KeyboardInterrupt:

@@ -1,10 +1,10 @@
 """``adadecay status STUDY``: how far a study is, while it runs or afterwards."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adadecay.commands.options import on_study
+from adadecay.commands.options import JSON, on_study, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,10 +22,34 @@ HOW_TO_MEND = (
 
 
 @on_study
-def status(study: "Study") -> None:
+def status(study: "Study", json: JSON = False) -> None:
     """Show how many trials are done, their mean score, and what failed and why."""
+    if json:
+        print_json(_document(study))
+        return
     print_status(study)
     name_variants(study)
+
+
+def _document(study: "Study") -> dict[str, Any]:
+    """Return what ``status`` shows, for machines."""
+    from adadecay.commands.tables import summary_rows
+    from adadecay.lab.summary import read_states, summarize
+
+    states = read_states(study.plan, study.folder)
+    reasons = _reasons(study.plan.unique, states, traces=True)
+    return {
+        "study": study.name,
+        "results": str(study.folder),
+        "score": study.plan.score,
+        "trials": len(states),
+        "finished": sum(state.finished for state in states.values()),
+        "rows": summary_rows(summarize(study.plan, states)),
+        "problems": [
+            {"status": status, "reason": reason, "trials": names}
+            for (status, reason), names in reasons.items()
+        ],
+    }
 
 
 def name_variants(study: "Study") -> None:

@@ -17,6 +17,7 @@ from adadecay.benchmark.step import (
     measure_steps,
     measure_training,
 )
+from adadecay.commands.options import progress
 
 __all__ = ["print_rules", "print_steps", "print_sweep"]
 
@@ -50,7 +51,7 @@ def print_steps(
         effort=effort,
         compiled=compiled,
         device=device,
-        say=_progress,
+        say=progress,
     ):
         everything += costs
         say(_table(costs))
@@ -58,6 +59,7 @@ def print_steps(
     if (
         device == "cpu" and native.instruction_set()
     ):  # without it foreach would be measured against itself
+        progress("training of NN-2")
         ratio = measure_training(max(3, round(30 * effort)))
         say(
             f"\nTraining NN-2 with {torch.get_num_threads()} threads: the kernel takes "
@@ -78,7 +80,7 @@ def print_sweep(*, threads: list[int] | None, effort: float, as_json: bool) -> N
     try:
         for count in threads or [1]:
             torch.set_num_threads(count)
-            found[count] = list(measure_sweep(effort=effort, say=_progress))
+            found[count] = list(measure_sweep(effort=effort, say=progress))
             if not as_json:
                 typer.echo(f"\nOne layer, threads: {count}, medians")
                 typer.echo(chart(found[count]))
@@ -99,7 +101,7 @@ def print_rules(*, effort: float, as_json: bool) -> None:
 
     from adadecay.benchmark.rules import BASE, measure_rules
 
-    costs = measure_rules(effort=effort, say=_progress)
+    costs = measure_rules(effort=effort, say=progress)
     if as_json:
         rows = [asdict(cost) for cost in costs]
         typer.echo(json.dumps({"torch": torch.__version__, "rules": rows}, indent=2))
@@ -108,13 +110,8 @@ def print_rules(*, effort: float, as_json: bool) -> None:
         typer.echo(_table(costs, base=BASE))
 
 
-def _progress(message: str) -> None:
-    """Show what is being measured, where standard output is data."""
-    typer.echo(f"measuring {message} …", err=True)
-
-
 def _silent(message: str) -> None:
-    """Say nothing: the JSON document at the end says it all."""
+    """Print nothing: the JSON document comes at the end."""
 
 
 def _table(costs: list[StepCost], *, base: str = BASE) -> str:

@@ -3,15 +3,19 @@
 In: summaries of the lab. Out: rich renderables and short texts.
 """
 
+from typing import Any
+
 from adadecay.lab.progress import duration
 from adadecay.lab.scoring import decimals_for
 from adadecay.lab.summary import Estimate, Line
 
-__all__ = ["describe_estimate", "summary_table"]
+__all__ = ["describe_estimate", "summary_rows", "summary_table"]
+
+STATUSES = ("done", "diverged", "failed", "damaged", "running", "waiting")
 
 
 def describe_estimate(estimate: Estimate, workers: int) -> str:
-    """Say how long the rest takes, and what that is known from."""
+    """Describe an estimate of the time left, and its basis."""
     if not estimate.seconds and not estimate.unknown:
         return "Nothing is left to do."
     on = f"on {workers} worker{'s' if workers > 1 else ''}"
@@ -24,6 +28,21 @@ def describe_estimate(estimate: Estimate, workers: int) -> str:
     if estimate.unknown:
         text += f", and {estimate.unknown} trials of kinds not measured here yet"
     return text + ", from epochs measured here."
+
+
+def summary_rows(lines: list[Line]) -> list[dict[str, Any]]:
+    """Return the rows of the table for machines."""
+    return [
+        {
+            "cell": line.cell,
+            "optimizer": line.optimizer,
+            "trials": line.total,
+            **{status: line.counts[status] for status in STATUSES},
+            "score": line.mean,
+            "deviation": line.spread,
+        }
+        for line in lines
+    ]
 
 
 def summary_table(lines: list[Line], score: str) -> object:

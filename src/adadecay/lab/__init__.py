@@ -20,6 +20,8 @@ Data flows one way, and each file imports only from its left::
 
 from typing import TYPE_CHECKING, Any
 
+from adadecay.extras import LAB_MODULES, missing_lab
+
 if TYPE_CHECKING:
     from adadecay.lab.study import Study, run
 
@@ -28,8 +30,13 @@ __all__ = ["Study", "run"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:  # late, so that importing one room does not load the others
-        from adadecay.lab import study
-
+        try:
+            from adadecay.lab import study
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module not in LAB_MODULES:
+                raise
+            raise ModuleNotFoundError(missing_lab(module), name=module) from None
         return getattr(study, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

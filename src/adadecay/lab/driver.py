@@ -141,6 +141,8 @@ def drive(
         with _stopping_on_signals(engine, stopping) as stopped:
             for event in engine.events(lambda: _next_job(results, progress)):
                 keeper.keep(event)
+                if isinstance(event, Failed) and event.fatal:
+                    raise EngineError(event.reason)
                 watch(event)
         keeper.save_timings()
     before = Counter(state.status for state in states.values() if state.finished)

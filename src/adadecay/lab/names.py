@@ -116,7 +116,7 @@ Found = Definition | tuple[ast.ImportFrom, str] | None
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Found]]:
-    """Give each name that statements define, with where it comes from if they tell."""
+    """Yield each name that statements define, and its definition where it is known."""
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -150,7 +150,7 @@ def _is_dynamic(tree: ast.Module, names: Collection[str]) -> bool:
 def _misfit(
     kind: str, name: str, found: Definition, arguments: Collection[str]
 ) -> str | None:
-    """Say how the arguments of a call do not fit a definition."""
+    """Return how the arguments of a call do not fit a definition."""
     signature = _signature(found)
     if signature is None:
         return None

@@ -187,7 +187,7 @@ class Condition:
 def _cells(
     spec: StudySpec,
 ) -> Iterator[tuple[CellSpec | None, Cell, dict[str, Component]]]:
-    """Give every dataset with every network, and the definition of both."""
+    """Yield every dataset with every network, and the definition of both."""
     short = short_names(spec)
     if spec.trainer is not None:
         for arguments in spec.trainer.grid():
@@ -229,7 +229,7 @@ def _conditions(
     cell: Cell,
     defined: dict[str, Component],
 ) -> Iterator[Condition]:
-    """Give every optimizer of the study in one cell, grids expanded."""
+    """Yield every optimizer of the study in one cell, grids expanded."""
     override = cell_spec or spec
     depth = _depth(cell_spec, defined)
     common: dict[str, Any] = {
@@ -255,7 +255,7 @@ def _conditions(
 def _settings(
     spec: StudySpec, optimizer: OptimizerSpec, depth: str
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Give each point of an optimizer's grid: what a label says, what defines it."""
+    """Yield each point of an optimizer's grid: what a label says, what defines it."""
     facts = OPTIMIZERS.get(optimizer.name).facts
     usual = facts["arguments"][depth] if facts else {}
     rates = optimizer.lr or (facts["lr"][depth],)
@@ -304,7 +304,7 @@ def _with_sources(
 def _schedules(
     spec: StudySpec, optimizer: OptimizerSpec
 ) -> Iterator[tuple[str, Component]]:
-    """Give the schedules of an optimizer, each with what a label says of it."""
+    """Yield the schedules of an optimizer, each with what a label says of it."""
     chosen = _chosen_schedules(spec, optimizer)
     if not chosen:
         facts = OPTIMIZERS.get(optimizer.name).facts

@@ -133,7 +133,7 @@ class Tally:
         return total / max(1, min(self.workers, len(self.left)))
 
     def headline(self) -> str:
-        """Say how far the study is."""
+        """Return how far the study is, in words."""
         text = f"{self.done} of {self.total} trials done"
         text += f", {self.failed} failed" if self.failed else ""
         rest = self.remaining()
@@ -163,7 +163,8 @@ def watching(
 
     tally = Tally(study, workers)
     console = Console(highlight=False)
-    if plain or not (console.is_terminal or console.is_jupyter):
+    # Not in notebooks: there rich's live view needs ipywidgets, and warns without.
+    if plain or not console.is_terminal or console.is_jupyter:
         yield _plain(tally), lambda: print(STOPPING, flush=True)
     else:
         with _live(tally, console) as watch:
@@ -198,7 +199,7 @@ def _live(tally: Tally, console: "Console") -> Iterator[Callable[[Event], None]]
             Text(f"  worker {worker}: {name(tally.trials[trial])}, {text}")
             for worker, (trial, text) in sorted(tally.doing.items())
         ]
-        return Group(bar, Text(tally.headline()), *rows)
+        return Group(bar, Text(f" {tally.headline()}"), *rows)
 
     with Live(console=console, get_renderable=view, refresh_per_second=4) as live:
 

@@ -100,7 +100,7 @@ def environment(*, device: str, threads: int) -> dict[str, Any]:
 
 
 def kernel() -> str:
-    """Say which native kernel the fused path of AdaDecay uses, if any."""
+    """Return which native kernel the fused path of AdaDecay uses, if any."""
     from adadecay import kernels
 
     return "none" if kernels.kernel is None else "native"
@@ -114,7 +114,7 @@ def kernel_revision() -> int | None:
 
 
 def kernel_fault() -> str:
-    """Say why the native kernel cannot even be loaded; empty where it can.
+    """Return why the native kernel cannot be loaded; empty if it can.
 
     A process of its own tries, since a damaged module may end the one that loads it.
     """

@@ -76,7 +76,7 @@ class Named(BaseModel):
         return math.prod(len(as_list(value)) for value in self.arguments.values())
 
     def grid(self) -> Iterator[dict[str, Any]]:
-        """Give one dictionary of arguments for each point of the grid."""
+        """Yield one dictionary of arguments for each point of the grid."""
         arguments = self.arguments
         for values in itertools.product(*map(as_list, arguments.values())):
             yield dict(zip(arguments, values, strict=True))
@@ -135,7 +135,7 @@ class OptimizerSpec(Named):
         return super().points * math.prod(each.points for each in self.rule)
 
     def grid(self) -> Iterator[dict[str, Any]]:
-        """Give one dictionary of arguments for each point of the grid."""
+        """Yield one dictionary of arguments for each point of the grid."""
         tables = [
             [{"name": rule.name, **point} for point in rule.grid()]
             for rule in self.rule

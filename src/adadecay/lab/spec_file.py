@@ -161,7 +161,7 @@ def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _named_values(values: dict[str, Any]) -> Iterator[tuple[list[Any], str, Any]]:
-    """Give each value of a study that names something, with its place and kind."""
+    """Yield each value of a study that names something, with its place and kind."""
     for i, cell in enumerate(_tables(values.get("cells"))):
         for kind in ("dataset", "network"):
             for each in as_list(cell.get(kind)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
-from adadecay.lab.engines.local import refuse_in_worker
+from adadecay.lab.engines.local import running
 from adadecay.lab.files import check_format, read_study, stored_studies
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
@@ -261,29 +261,29 @@ def run(
         ...     run(study, workers=0, progress=False).done
         1
     """
-    refuse_in_worker()
-    if isinstance(engine, str):
-        settings = Settings(
-            device=device or study.spec.device,
-            threads=threads or study.spec.threads,
-            checkpoint_seconds=checkpoint_seconds,
+    with running():
+        if isinstance(engine, str):
+            settings = Settings(
+                device=device or study.spec.device,
+                threads=threads or study.spec.threads,
+                checkpoint_seconds=checkpoint_seconds,
+            )
+            engine = make_engine(study, workers, settings, engine, address=address)
+        fetch_data(study)
+        go = functools.partial(
+            drive,
+            study.plan,
+            study.folder,
+            engine,
+            file=study.file,
+            variant=study.variant,
+            attempts=attempts,
+            rerun_damaged=rerun_damaged,
         )
-        engine = make_engine(study, workers, settings, engine, address=address)
-    fetch_data(study)
-    go = functools.partial(
-        drive,
-        study.plan,
-        study.folder,
-        engine,
-        file=study.file,
-        variant=study.variant,
-        attempts=attempts,
-        rerun_damaged=rerun_damaged,
-    )
-    if watch is None and progress:
-        with watching(study, engine.workers, plain=plain) as (watch, stopping):
-            return go(watch=watch, stopping=stopping)
-    return go(watch=watch or (lambda event: None))
+        if watch is None and progress:
+            with watching(study, engine.workers, plain=plain) as (watch, stopping):
+                return go(watch=watch, stopping=stopping)
+        return go(watch=watch or (lambda event: None))
 
 
 def fetch_data(study: Study) -> None:

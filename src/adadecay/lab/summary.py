@@ -6,7 +6,7 @@ values for ``status``, ``plan`` and ``run`` to print. No torch, no data frames.
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,12 +95,18 @@ def _line(cell: str, label: str, states: list[State]) -> Line:
     )
 
 
-def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
-    """Time a few batches of each kind of trial, on this process and one thread.
+def measure(
+    trials: Iterable[Trial],
+    *,
+    seconds: float = 0.5,
+    say: Callable[[str], None] = lambda message: None,
+) -> dict[str, float]:
+    """Time part of an epoch of each kind of trial, in this process on one thread.
 
     Args:
         trials: of which kinds; a user's own training loop cannot be measured so.
-        batches: how many to time, after one that does not count.
+        seconds: how long to train for each; an epoch at most.
+        say: told which is being measured.
 
     Returns:
         Seconds of an epoch, by kind.
@@ -114,9 +120,10 @@ def measure(trials: Iterable[Trial], *, batches: int = 3) -> dict[str, float]:
     torch.set_num_threads(1)
     try:
         found = {}
-        for kind, trial in kinds.items():
+        for number, (kind, trial) in enumerate(kinds.items(), start=1):
+            say(f"{number} of {len(kinds)}: {trial.cell.name} {trial.label}")
             training = NetworkTraining(trial.definition, cpu)
-            found[kind] = training.estimate_epoch_seconds(batches)
+            found[kind] = training.estimate_epoch_seconds(seconds)
         return found
     finally:
         torch.set_num_threads(threads)
@@ -129,7 +136,7 @@ def estimate(
     workers: int,
     measured: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """Say how long trials will take, from what the same kind took before.
+    """Estimate how long trials will take, from what the same kind took before.
 
     Args:
         trials: those without a result.

@@ -143,7 +143,7 @@ def _follows(top: str, root: Path) -> bool:
 def _walk(
     waiting: list[str], root: Path, *, follow: bool
 ) -> Iterator[tuple[str, Path, ast.Module | None]]:
-    """Give modules and, if asked, those beside them that they import."""
+    """Yield modules and, if asked, those beside them that they import."""
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -9,11 +9,16 @@ back.
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adadecay.lab.settings import brackets, short_names
+from adadecay.lab.settings import (
+    brackets,
+    optimizer_labels,
+    rule_label,
+    short_names,
+)
 from adadecay.lab.spec import (
     CellSpec,
     Named,
@@ -154,7 +159,7 @@ def vary(
     optimizers = list(spec.optimizers)
     for kind, names in kept.items():
         if kind == "optimizer":
-            optimizers = _keep_optimizers(optimizers, names)
+            optimizers = _keep_optimizers(spec, names)
         else:
             cells = _keep_cells(cells, kind, names, short_names(spec))
     if width is not None:
@@ -171,19 +176,46 @@ def vary(
     return make_spec(values, file=variant.name), variant
 
 
-def _keep_optimizers(
-    optimizers: list[OptimizerSpec], names: Sequence[str]
-) -> list[OptimizerSpec]:
-    labels = {each.label or each.name for each in optimizers}
-    _require_all("optimizer", names, labels | {each.name for each in optimizers})
+def _keep_optimizers(spec: StudySpec, names: Sequence[str]) -> list[OptimizerSpec]:
+    """Keep optimizers by label, by name, or by what tables call them."""
+    short = short_names(spec)
+    labels = {each.label or each.name for each in spec.optimizers}
+    points = [point for each in spec.optimizers for point in _optimizer_points(each)]
+    given = [(each, said) for each, said, _ in points]
+    in_tables = [label for _, label in optimizer_labels(spec, given)]
+    known = labels | {each.name for each in spec.optimizers} | set(in_tables)
+    known |= {short[each.name] for each in spec.optimizers}
+    _require_all("optimizer", names, known)
     # A label is meant first: "sgd" is the one so called, not every labelled sgd.
-    wanted = set(names) & labels
-    others = set(names) - labels
-    return [
-        each
-        for each in optimizers
-        if (each.label or each.name) in wanted or each.name in others
-    ]
+    wanted, others = set(names) & labels, set(names) - labels
+    kept = []
+    for each in spec.optimizers:
+        if (each.label or each.name) in wanted or {
+            each.name,
+            short[each.name],
+        } & others:
+            kept.append(each)
+            continue
+        kept += [
+            point
+            for (owner, _, point), label in zip(points, in_tables, strict=True)
+            if owner is each and label in others
+        ]
+    return kept
+
+
+def _optimizer_points(
+    each: OptimizerSpec,
+) -> Iterator[tuple[OptimizerSpec, dict[str, Any], OptimizerSpec]]:
+    """Yield each point of an optimizer's grid: its owner, what labels say, itself."""
+    rest = each.model_dump(exclude_unset=True, include={"name", "label", "schedule"})
+    for arguments in each.grid():
+        for lr in each.lr or (None,):
+            rate = {} if lr is None else {"lr": lr}
+            point = OptimizerSpec.model_validate({**rest, **arguments, **rate})
+            said = dict(arguments) | rate
+            said |= {"rule": rule_label(arguments["rule"])} if each.rule else {}
+            yield each, said, point
 
 
 def _keep_cells(
@@ -207,7 +239,7 @@ def _keep_cells(
 
 
 def _points(each: Named, short: dict[str, str]) -> dict[str, Named]:
-    """Give each point of a grid, by what tables call it."""
+    """Return each point of a grid, by what tables call it."""
     points = {}
     for arguments in each.grid():
         point = Named.model_validate({"name": each.name, **arguments})

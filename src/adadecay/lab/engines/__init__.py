@@ -112,11 +112,15 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial cannot be finished: the code that it runs raised an error."""
+    """A trial cannot be finished: the code that it runs raised an error.
+
+    Where ``fatal``, no other trial could be either, and the run ends.
+    """
 
     trial: str
     reason: str
     trace: str = ""
+    fatal: bool = False
 
 
 @dataclass(frozen=True)

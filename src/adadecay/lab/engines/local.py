@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from adadecay.lab.engines import ENDS, EngineError, Event, Job, Lost, Settings
 
-__all__ = ["LocalEngine", "default_workers", "refuse_in_worker"]
+__all__ = ["LocalEngine", "default_workers", "running"]
 
 WORKER: Final = "adadecay.lab.engines.worker"
 POLL: Final = 0.5  # seconds between looks at whether to stop
@@ -205,13 +206,27 @@ class LocalEngine:
         self._pool.clear()
 
 
-def refuse_in_worker() -> None:
-    """Refuse to run a study within a worker of another."""
-    if multiprocessing.current_process().name.startswith(NAME):
-        raise RuntimeError(
-            "run() was called by a worker, which imported your script to find your "
-            "functions: put the call under `if __name__ == '__main__':`."
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def running() -> Iterator[None]:
+    """Mark this thread as running a study; refuse to run one within another.
+
+    A script that calls run() outside ``if __name__ == "__main__"`` does so when a trial
+    imports it.
+    """
+    worker = multiprocessing.current_process().name.startswith(NAME)
+    if worker or getattr(_thread, "running", False):
+        raise EngineError(
+            "A trial imports your script to find your functions, and the script calls "
+            "run() again: put the call under `if __name__ == '__main__':`."
         )
+    _thread.running = True
+    try:
+        yield
+    finally:
+        _thread.running = False
 
 
 def start_worker(number: int, settings: Settings) -> Worker:
@@ -283,7 +298,7 @@ def _threads_in_environment(threads: int) -> Iterator[None]:
 
 
 def cause_of_death(exitcode: int | None) -> str:
-    """Say what a process ended of."""
+    """Return why a process ended."""
     if exitcode == ORPHANED:
         return "the process that the worker was forked from died"
     if exitcode is None or exitcode >= 0:

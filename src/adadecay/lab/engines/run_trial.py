@@ -15,6 +15,7 @@ import torch
 
 import adadecay
 from adadecay.lab.engines import (
+    EngineError,
     EpochDone,
     Event,
     Failed,
@@ -61,6 +62,8 @@ def run_trial(
     """
     try:
         yield from _run(job, settings, worker, stopping)
+    except EngineError as error:
+        yield Failed(job.trial.id, str(error), fatal=True)
     except Exception as error:
         if out_of_memory(error):
             yield Lost(job.trial.id, f"out of memory: {_first_line(error)}")

@@ -156,7 +156,7 @@ def _check_group(group: dict[str, Any]) -> None:
 
 
 def _coefficients(group: dict[str, Any]) -> tuple[float, float, float, float, float]:
-    """Give λ, η, κη/c, β and c/(c+β)."""
+    """Return λ, η, κη/c, β and c/(c+β)."""
     c, lr = group["small_const"], float(group["lr"])
     beta = c**2 * group["xi"] / group["kappa"]
     return group["weight_decay"], lr, group["kappa"] * lr / c, beta, c / (c + beta)

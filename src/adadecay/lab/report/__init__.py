@@ -81,8 +81,17 @@ def comparisons(study: Any) -> "polars.DataFrame":
     """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
     import polars as pl
 
+    rows = comparison_rows(analyse(gather(study)))
+    text, real = pl.String, pl.Float64
+    schema = {"cell": text, "a": text, "b": text, "pairs": pl.Int64}
+    schema |= dict.fromkeys(("difference", "low", "high", "p"), real)
+    return pl.DataFrame(rows, schema=schema | {"verdict": text})
+
+
+def comparison_rows(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return one row for each comparison of an analysis."""
     rows = []
-    for each in analyse(gather(study)).judged:
+    for each in analysis.judged:
         c = each.comparison
         rows.append(
             {
@@ -97,10 +106,7 @@ def comparisons(study: Any) -> "polars.DataFrame":
                 "verdict": each.words,
             }
         )
-    text, real = pl.String, pl.Float64
-    schema = {"cell": text, "a": text, "b": text, "pairs": pl.Int64}
-    schema |= dict.fromkeys(("difference", "low", "high", "p"), real)
-    return pl.DataFrame(rows, schema=schema | {"verdict": text})
+    return rows
 
 
 def verdict(study: Any) -> str:

@@ -30,8 +30,7 @@ def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
         caption = (
             f"Difference in {unit}: {name}. Dots are trimmed means of paired "
             "differences, bars their Holm-adjusted intervals; right of 0 is better. "
-            "Diamonds are the paper's."
-        )
+        ) + _diamonds(analysis)
         chart = sized(_forest(table), name, page=page, height=26 * len(table) + 10)
         found.append(
             Figure(f"differences-{place + 1}", "forest", name, caption, chart, table)
@@ -53,11 +52,15 @@ def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
     title = analysis.evidence.title or analysis.evidence.name
     caption = (
         f"Difference in {unit}: trimmed means of paired differences with their "
-        "Holm-adjusted intervals; right of 0 is better. Diamonds are the paper's."
-    )
+        "Holm-adjusted intervals; right of 0 is better. "
+    ) + _diamonds(analysis)
     drawn = _forest(table, labels=420)
     chart = sized(drawn, title, page=False, height=22 * len(table) + 10)
     return Figure("differences", "forest", title, caption, chart, table)
+
+
+def _diamonds(analysis: Analysis) -> str:
+    return "Diamonds are the paper's." if analysis.evidence.paper else ""
 
 
 def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
@@ -68,6 +71,9 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
         scale=alt.Scale(domain=known, range=[VERDICT_COLOURS[name] for name in known]),
         legend=alt.Legend(orient="top"),
     )
+    known_to_paper = table["published"].null_count() < len(table)
+    of_paper = [alt.Tooltip("published:Q", format="+.2f", title="paper")]
+    of_paper = of_paper if known_to_paper else []
     base = alt.Chart(table).encode(
         y=alt.Y(
             "row:N",
@@ -80,7 +86,7 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
             alt.Tooltip("difference:Q", format="+.3f"),
             alt.Tooltip("low:Q", format="+.3f", title="from"),
             alt.Tooltip("high:Q", format="+.3f", title="to"),
-            alt.Tooltip("published:Q", format="+.2f", title="paper"),
+            *of_paper,
             alt.Tooltip("pairs:Q"),
             alt.Tooltip("verdict:N"),
         ],

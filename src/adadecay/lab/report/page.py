@@ -109,7 +109,7 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
         "claim_rules": [(str(verdict), when) for verdict, when in CLAIM_RULES],
         "effect_rules": [(str(effect), when) for effect, when in EFFECT_RULES],
         "forests": [figure for figure in figures if figure.kind == "forest"],
-        "comparisons": tables.comparison_table(analysis, numbers),
+        "comparisons": tables.for_page(tables.comparison_table(analysis, numbers)),
         "matrix": tables.matrix(analysis, numbers),
         "arms": tables.arm_table(analysis, numbers),
         "sections": _sections(analysis, figures),

@@ -127,10 +127,11 @@ def _test_set(analysis: Analysis) -> Remark | None:
     if results.get_column("test_accuracy").null_count() == len(results):
         return None
     text = (
-        "As in the paper, scores are measured on the test set at every epoch, and the "
-        "maximum over epochs and trials is therefore chosen on it. The average of the "
-        "last epochs is not chosen."
+        "Scores are measured on the test set at every epoch, and the maximum over "
+        "epochs and trials is therefore chosen on it. The average of the last epochs "
+        "is not chosen."
     )
+    text += " The paper does the same." if analysis.evidence.paper else ""
     return Remark("The test set is used for validation", text)
 
 

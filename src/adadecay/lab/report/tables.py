@@ -15,16 +15,28 @@ from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import ALPHA, standard
 
-__all__ = ["Cell", "Column", "Matrix", "Table", "arm_table", "comparison_table"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Matrix",
+    "Table",
+    "arm_table",
+    "comparison_table",
+    "for_page",
+]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, whether it holds numbers, and what it means."""
+    """A heading, whether it holds numbers, what it means, and whether a page folds it.
+
+    A folded column is shown when the reader asks for all columns.
+    """
 
     title: str
     number: bool = False
     help: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,24 @@ def comparison_table(analysis: Analysis, numbers: Numbers) -> Table:
 
 
 Rows = tuple[tuple[Cell, ...], ...]
+SHOWN = ("Verdict", "Difference", "Interval", "Paper", "Pairs")
+
+
+def for_page(table: Table) -> Table:
+    """Return comparisons as a page shows them: who, the verdict, then the numbers."""
+    place = {column.title: i for i, column in enumerate(table.columns)}
+    first = [place[title] for title in SHOWN if title in place]
+    merged = {place[title] for title in ("Cell", "Ours", "Other")}
+    rest = [i for i in range(len(table.columns)) if i not in {*first, *merged}]
+    columns = [Column("Cell"), Column("Comparison", help="the first minus the second")]
+    columns += [table.columns[i] for i in first]
+    columns += [replace(table.columns[i], folded=True) for i in rest]
+    rows = []
+    for row in table.rows:
+        who = f"{row[place['Ours']].text} − {row[place['Other']].text}"
+        numbers = (row[i] for i in (*first, *rest))
+        rows.append((row[place["Cell"]], _text(who), *numbers))
+    return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
 def _without_paper(
@@ -134,7 +164,7 @@ def _comparison_row(each: Judged, numbers: Numbers) -> tuple[Cell, ...]:
 ARM_COLUMNS = (
     Column("Cell"),
     Column("Optimizer"),
-    Column("Trials", True, "finished ones; the paper has 50, on CIFAR-10 32"),
+    Column("Trials", True, "finished ones"),
     Column("Average", True),
     Column("95 % interval", True, "of the average, over trials"),
     Column("Paper", True, "published average"),

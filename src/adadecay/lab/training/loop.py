@@ -32,6 +32,7 @@ from adadecay.lab.usercode import is_own
 
 __all__ = ["NetworkTraining"]
 
+BATCHES = 3  # that are timed at once
 EVALUATION_BATCH = 500  # part of what a result is: sums depend on it in the last bit
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 Row = dict[str, Any]
@@ -140,21 +141,27 @@ class NetworkTraining:
         losses, sizes, rates = walk(self.train.epoch(order))
         return _mean(losses, sizes), rates
 
-    def estimate_epoch_seconds(self, batches: int) -> float:
-        """Say how many seconds an epoch takes, from a few of its batches."""
+    def estimate_epoch_seconds(self, seconds: float) -> float:
+        """Return the seconds that an epoch takes, from so many seconds of one."""
         self.network.train()
         walk = self._walk if self.draws_batches else self._step_through
         drawn = self.train.epoch(torch.Generator().manual_seed(self.seed))
         walk(itertools.islice(drawn, 1))  # the first one is slower
-        begun = time.perf_counter()
-        _, sizes, _ = walk(itertools.islice(drawn, batches))
-        trained = (time.perf_counter() - begun) / max(1, len(sizes))
-        begun = time.perf_counter()
+        trained = _seconds_each(
+            lambda: len(walk(itertools.islice(drawn, BATCHES))[1]), seconds
+        )
+        rows = self.parts["test"].in_order()
         with torch.no_grad(), self._precision():
-            self.network.eval()(self._cast(next(self.parts["test"].in_order())[0]))
-        evaluated = time.perf_counter() - begun
+            self.network.eval()
+            evaluated = _seconds_each(lambda: self._look_at_next(rows), seconds / 3)
         tests = sum(len(part) for part in self.parts.values())
         return len(self.train) * trained + tests * evaluated
+
+    def _look_at_next(self, rows: Iterator[tuple[Tensor, Tensor]]) -> int:
+        batch = list(itertools.islice(rows, 1))
+        for x, _ in batch:
+            self.network(self._cast(x))
+        return len(batch)
 
     def _reseed(self, epoch: int) -> None:
         reseed(self.seed, "epoch", epoch)  # dropout, and a user's own draws
@@ -314,3 +321,11 @@ def make_metric(definition: TrialDefinition) -> tuple[str, Metric | None]:
         name = definition.score_name
         return name, load_object(definition.metric.name)
     return ("accuracy", accuracy) if definition.loss is None else ("", None)
+
+
+def _seconds_each(do_some: Callable[[], int], seconds: float) -> float:
+    """Return the seconds of each thing that is done, until time or things run out."""
+    begun, count = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds and (some := do_some()):
+        count += some
+    return (time.perf_counter() - begun) / max(1, count)

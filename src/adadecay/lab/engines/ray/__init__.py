@@ -229,7 +229,7 @@ class RayEngine:
 
 
 def cause_of_loss(error: Exception) -> str:
-    """Say in a few words what Ray says in a paragraph."""
+    """Return the gist of an error of Ray."""
     text = str(error).strip() or type(error).__name__
     cause = getattr(error, "cause", None)  # of a RayTaskError, which is a traceback
     if isinstance(cause, Exception):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from adadecay.extras import install_command
 from adadecay.lab.engines import EngineError, Settings
 from adadecay.lab.engines.local import default_workers
 from adadecay.lab.engines.ray.task import pack_modules
@@ -72,7 +73,7 @@ def import_ray() -> Any:
             raise
         raise EngineError(
             "The engine 'ray' needs Ray, which is not installed: "
-            "pip install 'adadecay[ray]'"
+            + install_command("ray")
         ) from None
     return ray
 

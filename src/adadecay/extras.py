@@ -1,0 +1,56 @@
+"""How to add an optional part to this installation, as a command that works."""
+
+import json
+import shlex
+from importlib.metadata import PackageNotFoundError, distribution
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+__all__ = ["LAB_MODULES", "install_command", "missing_lab"]
+
+LAB_MODULES = frozenset(
+    [
+        "altair",
+        "filelock",
+        "jinja2",
+        "PIL",
+        "platformdirs",
+        "polars",
+        "pooch",
+        "pydantic",
+        "requests",
+        "rich",
+        "safetensors",
+        "sklearn",
+        "scipy",
+        "typer",
+        "urllib3",
+        "vl_convert",
+    ]
+)
+
+
+def install_command(extra: str) -> str:
+    """Return the pip command that adds ``adadecay[extra]`` to this installation.
+
+    A clone or a wheel is named by its path, since an index need not have it.
+
+    Args:
+        extra: ``lab``, ``jax`` or ``ray``.
+    """
+    try:
+        origin = json.loads(distribution("adadecay").read_text("direct_url.json") or "")
+    except (PackageNotFoundError, ValueError):
+        return f"pip install 'adadecay[{extra}]'"
+    url = origin["url"]
+    if "dir_info" not in origin:
+        return f"pip install 'adadecay[{extra}] @ {url}'"
+    flag = "-e " if origin["dir_info"].get("editable") else ""
+    folder = url2pathname(urlparse(url).path)
+    return f"pip install {flag}{shlex.quote(f'{folder}[{extra}]')}"
+
+
+def missing_lab(name: str) -> str:
+    """Return the sentence for a package of the lab that is not installed."""
+    command = install_command("lab")
+    return f"this needs the lab's packages, and {name} is missing: {command}"

@@ -1,0 +1,213 @@
+"""What scripts, shells and strangers meet: JSON, completion, --only, install hints."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from lab_runs import small_study
+from rich.console import Console
+from typer.testing import CliRunner
+
+from adadecay import extras
+from adadecay.commands import app
+from adadecay.commands.completion import complete_only, complete_study
+from adadecay.lab import progress
+from adadecay.lab.progress import Tally
+from adadecay.lab.spec_file import SpecError, make_spec
+from adadecay.lab.summary import measure
+from adadecay.lab.training.loop import NetworkTraining
+from adadecay.lab.variants import vary
+
+TRAINER = """\
+trainer = "lab_own:numbers_only"
+score = "accuracy"
+optimizers = ["sgd", "adadecay"]
+trials = 2
+epochs = 1
+device = "cpu"
+"""
+
+
+def _invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text(TRAINER)
+    assert _invoke("run", "mine.toml", "--workers", 0).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "value"),
+    [
+        (["plan", "mine.toml"], "left", 0),
+        (["status", "mine"], "finished", 4),
+        (["report", "mine"], "page", "results/reports/mine.html"),
+        (["info"], "adadecay", "0.1.0"),
+    ],
+)
+def test_json_is_all_that_is_printed(ran, command, key, value):
+    said = _invoke(*command, "--json")
+    assert said.exit_code == 0, said.output
+    assert json.loads(said.stdout)[key] == value
+
+
+@pytest.mark.parametrize("command", [["list", "networks"], ["data", "list"]])
+def test_lists_come_as_json_too(command):
+    found = json.loads(_invoke(*command, "--json").stdout)
+    rows = found if isinstance(found, list) else found["datasets"]
+    assert len({row["name"] for row in rows}) > 3
+
+
+def test_the_verdict_comes_with_its_comparisons(ran):
+    found = json.loads(_invoke("report", "mine", "--json").stdout)
+    assert found["verdict"]
+    assert [row["a"] for row in found["comparisons"]] == ["adadecay"]
+
+
+def test_the_shell_completes_studies_and_names(ran):
+    assert complete_study("mi") == ["mine.toml", "mine"]
+    assert "paper/decay" in complete_study("paper/")
+    assert complete_only("net") == ["network="]
+    assert complete_only("network=nn-") == ["network=nn-2", "network=nn-3"]
+    assert "optimizer=sgd,adadecay" in complete_only("optimizer=sgd,ada")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept"),
+    [
+        ("AdamW", [("torch.optim:AdamW", (0.1, 0.2))]),
+        ("torch.optim:AdamW", [("torch.optim:AdamW", (0.1, 0.2))]),
+        ("AdamW(lr=0.2)", [("torch.optim:AdamW", (0.2,))]),
+        ("sgd", [("sgd", ())]),
+    ],
+)
+def test_only_takes_what_tables_call_an_optimizer(wanted, kept):
+    two = {"name": "torch.optim:AdamW", "lr": [0.1, 0.2]}
+    cells = [{"dataset": "digits", "network": "nn-2"}]
+    spec = make_spec({"name": "n", "cells": cells, "optimizers": ["sgd", two]})
+    found = vary(spec, only={"optimizer": [wanted]}).optimizers
+    assert [(each.name, each.lr) for each in found] == kept
+    with pytest.raises(SpecError, match=r"it has .*AdamW\(lr=0.1\)"):
+        vary(spec, only={"optimizer": ["Adam"]})
+
+
+def test_there_is_a_space_between_bar_and_text(tmp_path):
+    study = small_study(tmp_path, "sgd")
+    console = Console(width=120, force_terminal=True, color_system="standard")
+    with console.capture() as shown, progress._live(Tally(study, 1), console):
+        pass
+    text = re.sub(r"\x1b\[[0-9;?]*[a-z]", "", shown.get())
+    assert "━ 0 of 1 trials" in text
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'adadecay[lab]'"),
+        (
+            {"url": "file:///a%20b/clone", "dir_info": {"editable": True}},
+            "pip install -e '/a b/clone[lab]'",
+        ),
+        ({"url": "file:///clone", "dir_info": {}}, "pip install '/clone[lab]'"),
+        (
+            {"url": "file:///x/a.whl", "archive_info": {}},
+            "pip install 'adadecay[lab] @ file:///x/a.whl'",
+        ),
+    ],
+)
+def test_what_to_install_is_said_in_a_form_that_works(monkeypatch, origin, command):
+    class Found:
+        def read_text(self, name):
+            assert name == "direct_url.json"
+            return json.dumps(origin) if origin else None
+
+    monkeypatch.setattr(extras, "distribution", lambda name: Found())
+    assert extras.install_command("lab") == command
+
+
+@pytest.mark.parametrize("missing", ["typer", "pydantic", "polars"])
+def test_without_the_lab_one_sentence_says_what_to_install(tmp_path, missing):
+    code = textwrap.dedent(f"""
+        import sys
+        sys.modules[{missing!r}] = None
+        from adadecay.cli import main
+        sys.argv = ["adadecay", "results", "quickstart"]
+        main()
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert f"{missing} is missing: pip install" in done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_script_without_a_guard_stops_with_one_sentence(tmp_path, workers):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        from adadecay.lab import Study, run
+        from torch import nn
+
+        def net():
+            return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+        study = Study(name="s", dataset="digits", network=net, epochs=1, trials=3,
+                      optimizers=["sgd"])
+        run(study, workers={workers})
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("put the call under `if __name__ == '__main__':`") == 1
+    assert "failed" not in done.stdout
+
+
+def test_waiting_is_never_silent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "adadecay", "run", "quickstart", "--trials", "1"]
+    ran = subprocess.run(
+        [*command, "--epochs", "1"], capture_output=True, text=True, check=True
+    )
+    assert "Loading torch …" in ran.stderr
+    looked = _invoke("plan", "quickstart", "--measure", "--json")
+    assert "Measuring 1 of 2: digits/nn-2 sgd …" in looked.stderr
+    assert json.loads(looked.stdout)["seconds_left"] > 0
+
+
+def test_an_estimate_is_right_within_a_factor_of_two(tmp_path):
+    """On a busy machine one of several looks is undisturbed."""
+    study = small_study(tmp_path, "sgd", dataset="digits", network="nn-2", epochs=4)
+    (trial, *_) = study.plan.trials
+    ratios = []
+    for _ in range(6):
+        (guess,) = measure([trial]).values()
+        training = NetworkTraining(trial.definition, measure_device())
+        rows = list(training.epochs(0))[1:]
+        real = sum(row["seconds"] + row["evaluation_seconds"] for row in rows) / 3
+        ratios.append(guess / real)
+    assert any(0.5 < ratio < 2 for ratio in ratios), ratios
+
+
+def measure_device():
+    import torch
+
+    return torch.device("cpu")
