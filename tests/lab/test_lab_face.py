@@ -91,7 +91,7 @@ def test_only_takes_what_tables_call_an_optimizer(wanted, kept):
     two = {"name": "torch.optim:AdamW", "lr": [0.1, 0.2]}
     cells = [{"dataset": "digits", "network": "nn-2"}]
     spec = make_spec({"name": "n", "cells": cells, "optimizers": ["sgd", two]})
-    found = vary(spec, only={"optimizer": [wanted]}).optimizers
+    found = vary(spec, only={"optimizer": [wanted]})[0].optimizers
     assert [(each.name, each.lr) for each in found] == kept
     with pytest.raises(SpecError, match=r"it has .*AdamW\(lr=0.1\)"):
         vary(spec, only={"optimizer": ["Adam"]})
