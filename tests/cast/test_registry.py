@@ -1,6 +1,5 @@
 """The registry: near names offered, arguments checked, makers imported late."""
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_a_users_own_passes_its_arguments_on_unchecked():
     assert ROWS.check("json:loads", {"anything": [1]}) == {"anything": [1]}
 
 
-def test_rows_are_ordered_frozen_and_can_be_sent_to_a_worker():
+def test_rows_are_ordered_and_frozen():
     assert ROWS.names() == ("resnet-18", "nn-2")
     assert len(ROWS) == 2
     assert "nn-2" in ROWS
@@ -96,7 +95,6 @@ def test_rows_are_ordered_frozen_and_can_be_sent_to_a_worker():
     entry = ROWS.get("resnet-18")
     with pytest.raises(TypeError):
         entry.facts["parameters"] = 8  # type: ignore[index]
-    assert pickle.loads(pickle.dumps(entry)) == entry
 
 
 def test_load_object_imports_nested_names():

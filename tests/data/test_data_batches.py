@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout, load
-from adadecay.lab.datasets.augment import crop_and_flip, draw_crops, shift_and_flip
+from adadecay.lab.datasets.batches import crop_and_flip, draw_crops, shift_and_flip
 
 
 def generator(seed=0):

@@ -165,7 +165,7 @@ def test_the_registry_brings_neither_torch_nor_the_network():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["", ".dataset", ".batches", ".augment"])
+@pytest.mark.parametrize("module", ["", ".dataset", ".batches"])
 def test_the_examples_in_the_docstrings_run(module):
     tested = doctest.testmod(importlib.import_module(f"adadecay.lab.datasets{module}"))
     assert tested.attempted

@@ -125,26 +125,9 @@ class Entry:
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy cannot be pickled, and engines send entries to workers.
-        return _rebuild_entry, (
-            self.name,
-            self.maker,
-            self.arguments,
-            self.origin,
-            self.summary,
-            dict(self.facts),
-            self.own,
-        )
-
     def load(self) -> Any:
         """Import the maker and return it."""
         return load_object(self.maker)
-
-
-def _rebuild_entry(*values: Any) -> Entry:
-    fields = ("name", "maker", "arguments", "origin", "summary", "facts", "own")
-    return Entry(**dict(zip(fields, values, strict=True)))
 
 
 class Registry:
