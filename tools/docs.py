@@ -22,7 +22,7 @@ import vl_convert
 from docs_values import Values
 
 from adadecay.lab.report import write_analysis
-from adadecay.lab.report.figure import Figure
+from adadecay.lab.report.style import Figure
 
 HERE = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- docs:(\w+) -->\n)(.*?)(<!-- /docs -->)", re.DOTALL)

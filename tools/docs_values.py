@@ -18,19 +18,18 @@ import polars as pl
 
 from adadecay.commands.list import rows as listed
 from adadecay.lab import paper
-from adadecay.lab.report.decay_figures import decays
-from adadecay.lab.report.drawing import styles_of
-from adadecay.lab.report.figure import Figure
-from adadecay.lab.report.forest import forest_of_all, forest_of_contrasts
-from adadecay.lab.report.lines import sweeps
-from adadecay.lab.report.remarks import counts, remarks
+from adadecay.lab.report.caveats import caveats, counts
+from adadecay.lab.report.charts import forest_of_all, forest_of_contrasts, styles_of
+from adadecay.lab.report.lines import effective_decays, sweeps
+from adadecay.lab.report.style import Figure
 from adadecay.lab.report.tables import Table, arm_table, comparison_table
-from adadecay.lab.report.wording import DASH, Numbers, headline, plural
-from adadecay.lab.stats.analysis import Analysis, Judged, analyse
+from adadecay.lab.report.text import DASH, Numbers, headline, plural
+from adadecay.lab.stats.analysis import Analysis, analyse
+from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.intervals import Interval
-from adadecay.lab.stats.kept import is_kept, read_kept
 from adadecay.lab.stats.scores import Arm, spell_cell
 from adadecay.lab.stats.selection import DECAY, Pair
+from adadecay.lab.stats.snapshot import is_snapshot, read_snapshot
 from adadecay.lab.stats.union import (
     SMALLER_DECAY,
     ClaimRow,
@@ -110,7 +109,7 @@ class Values:
         """Return what templates may use, by name."""
         names = [name for name in dir(type(self)) if name[0] != "_"]
         shared = (arm_table, comparison_table, counted, counts, headline)
-        shared += (lambda_of, pick, plural, remarks, spell_cell, zip)
+        shared += (lambda_of, pick, plural, caveats, spell_cell, zip)
         found = {each.__name__: each for each in shared}
         found |= {name: getattr(self, name) for name in names}
         found |= {"numbers": Numbers.fitting, "points": Numbers(2).gap}
@@ -123,21 +122,21 @@ class Values:
         found = {path.parent for path in folder.glob("**/results.*")}
         names = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
         return {
-            name: analyse(read_kept(path, name=name))
+            name: analyse(read_snapshot(path, name=name))
             for name, path in names.items()
-            if is_kept(path)
+            if is_snapshot(path)
         }
 
     @functools.cached_property
     def _unions(self) -> list[Analysis]:
-        found = [each.evidence for each in self.studies.values() if each.evidence.paper]
+        found = [each.data for each in self.studies.values() if each.data.paper]
         return analyse_all(found)
 
     def analysis(self, name: str) -> Analysis | None:
         """Return the analysis of a study, or of ``all``; None where nothing was run."""
         if name != "all":
             return self.studies.get(name)
-        return next((each for each in self._unions if not each.evidence.chosen), None)
+        return next((each for each in self._unions if not each.data.chosen), None)
 
     @functools.cached_property
     def claims(self) -> list[ClaimRow]:
@@ -227,7 +226,7 @@ class Values:
         if found is None:
             return NOT_RUN
         analysis, arm = found
-        wanted, rates = (arm.where, arm.optimizer), analysis.evidence.rates
+        wanted, rates = (arm.where, arm.optimizer), analysis.data.rates
         mean = next(t for t in analysis.thetas if (t.where, t.optimizer) == wanted)
         if by != "weight" or rates is None:
             return f"{mean.mean if by == 'tensor' else mean.power:.3f}"
@@ -269,7 +268,7 @@ class Values:
 
         if not known:
             return []
-        union = analyse(unite([each.evidence for each in known.values()]), pairs=pairs)
+        union = analyse(unite([each.data for each in known.values()]), pairs=pairs)
         show = Numbers.fitting(union).score
         scores = {(a.place, a.optimizer): show(a.average()) for a in union.arms}
         ours = [(each.comparison.ours, each) for each in union.judged]
@@ -286,11 +285,11 @@ class Values:
     def figures(self, name: str) -> list[Figure]:
         """Return the figures on a study's page: differences, sweeps, the decay had."""
         analysis = self.studies[name]
-        unit, styles = analysis.evidence.score_name, styles_of(analysis)
+        unit, styles = analysis.data.score_name, styles_of(analysis)
         overview = forest_of_all(analysis, unit)
         found = [overview] if overview is not None else []
         found += sweeps(analysis, styles, unit, page=False)
-        return [*found, *decays(analysis, styles, unit, page=False)]
+        return [*found, *effective_decays(analysis, styles, unit, page=False)]
 
     @functools.cache  # noqa: B019
     def overview(self) -> Figure | None:

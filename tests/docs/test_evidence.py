@@ -27,10 +27,10 @@ from adadecay.benchmark import train
 from adadecay.benchmark.train import EpochCosts
 from adadecay.commands import app
 from adadecay.lab import Study
-from adadecay.lab.stats.claims import CLAIMS
-from adadecay.lab.stats.evidence import Evidence
-from adadecay.lab.stats.kept import write_kept
+from adadecay.lab.stats.data import StudyData
+from adadecay.lab.stats.paper_claims import CLAIMS
 from adadecay.lab.stats.scores import spell_cell
+from adadecay.lab.stats.snapshot import write_snapshot
 
 TEMPLATES = ROOT / "docs" / "templates"
 CELL = "mnist/nn-2"
@@ -43,7 +43,7 @@ def put(root, place, results, **facts):
     results = results.with_columns(pl.concat_str(pl.lit(place), "trial").alias("trial"))
     rates = simulate_rates(results)
     facts = {"name": place, "facts": {"torch": ("2.13.0",)}, "paper": True, **facts}
-    write_kept(Evidence(results, rates=rates, **facts), folder)
+    write_snapshot(StudyData(results, rates=rates, **facts), folder)
 
 
 @pytest.fixture

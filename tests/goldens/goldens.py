@@ -20,7 +20,7 @@ from adadecay.lab.report.export import write_csv
 from adadecay.lab.report.page import render
 from adadecay.lab.spec_file import built_in_names
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.kept import read_kept
+from adadecay.lab.stats.snapshot import read_snapshot
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,7 +41,7 @@ MARKUP = re.compile(r"<[^>]*>|\s+")
 
 
 def snapshot(name):
-    return read_kept(ROOT / "evidence" / name, name=name)
+    return read_snapshot(ROOT / "evidence" / name, name=name)
 
 
 def trial_ids():

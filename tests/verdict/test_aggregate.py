@@ -10,7 +10,7 @@ from simulated_study import Setting, simulate
 from adadecay.lab.report.series import profiles
 from adadecay.lab.stats.aggregate import performance_profile, standings
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.scores import find_arms, trial_scores
 
 
@@ -87,7 +87,7 @@ def test_where_nothing_differs_an_interval_excludes_0_at_most_at_its_level(trial
 
 def test_one_cell_has_no_standings():
     settings = [Setting(), Setting(optimizer="adadecay", alpha=4.0)]
-    assert analyse(Evidence(simulate(settings, trials=4))).standings == []
+    assert analyse(StudyData(simulate(settings, trials=4))).standings == []
 
 
 def test_each_optimizer_has_a_profile_of_its_own():
@@ -96,7 +96,7 @@ def test_each_optimizer_has_a_profile_of_its_own():
         for name in ("a", "b")
         for who in ("sgd", "x")
     ]
-    table = profiles(analyse(Evidence(simulate(better, trials=8))))
+    table = profiles(analyse(StudyData(simulate(better, trials=8))))
     middle = table.sort(table["distance"].abs(), maintain_order=True).head(2)
     shares = dict(middle.select("optimizer", "share").rows())
     assert shares["x"] == 1.0

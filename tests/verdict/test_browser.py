@@ -16,7 +16,7 @@ from simulated_study import (
 )
 
 from adadecay.lab.report import write
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 EVIL = "<script>window.evil=1</script>\"'&</script><img src=x onerror=window.evil=1>"
 
@@ -32,7 +32,7 @@ def pages(tmp_path_factory):
         *dropout_settings()[:8],
     ]
     results = simulate(settings, trials=4)
-    paper = Evidence(
+    paper = StudyData(
         results,
         rates=simulate_rates(results),
         paper=True,
@@ -55,7 +55,7 @@ def pages(tmp_path_factory):
         for name in (EVIL, "adadecay")
     ]
     results = simulate(evil, trials=3, epochs=5)
-    harmless = Evidence(
+    harmless = StudyData(
         results,
         rates=simulate_rates(results, layers=(EVIL, "b")),
         name=EVIL,
@@ -120,7 +120,7 @@ def test_every_chart_is_drawn(paper):
         "curves",
         "weight-decay",
         "alpha",
-        "decay-had",
+        "effective-decay",
         "dropout",
         "profile",
         "theta",

@@ -5,12 +5,12 @@ import pytest
 from simulated_study import decay_settings, simulate
 
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 CHOSEN, BEST_ON_TEST = 1e-3, 1e-4
 
 
-def _evidence(*, larger_is_better: bool, name: str) -> Evidence:
+def _evidence(*, larger_is_better: bool, name: str) -> StudyData:
     """Held-out data prefer one λ, the test set another, in either direction."""
     sign = 1.0 if larger_is_better else -1.0
 
@@ -20,7 +20,7 @@ def _evidence(*, larger_is_better: bool, name: str) -> Evidence:
         return pl.when(liked).then(raised).otherwise(score).alias(score)
 
     results = simulate(decay_settings()[:10], trials=4, validation=True)
-    return Evidence(
+    return StudyData(
         results.with_columns(
             better("score", BEST_ON_TEST), better("validation_score", CHOSEN)
         ),

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from simulated_study import Setting, comparison_settings, simulate, two_arms
 
-from adadecay.lab.stats.comparisons import compare_family
+from adadecay.lab.stats.compare import compare_family
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import find_arms, trial_scores
 from adadecay.lab.stats.significance import sign_flip, smallest_difference

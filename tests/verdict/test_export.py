@@ -17,7 +17,7 @@ from adadecay.lab import paper
 from adadecay.lab.report.export import IMAGES, write_csv, write_images, write_tex
 from adadecay.lab.report.latex import escape, tex_tables
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 ORIGINAL = Path(__file__).with_name("published_tables.tex").read_text("utf-8")
 
@@ -34,7 +34,7 @@ def exactly(settings, cells):
         first = pl.col("epoch") == 0
         level = pl.when(first).then(cell.maximum).otherwise(cell.average)
         frames.append(rows.with_columns(score=level))
-    return analyse(Evidence(pl.concat(frames), paper=True, name="paper/some"))
+    return analyse(StudyData(pl.concat(frames), paper=True, name="paper/some"))
 
 
 def rows_of(text: str) -> list[str]:
@@ -67,7 +67,7 @@ def test_the_papers_numbers_give_the_papers_table(label, settings, cells):
 @pytest.mark.parametrize("larger", [True, False])
 def test_a_table_is_trimmed_as_asked_and_marks_the_best(larger):
     results = two_arms(0.5, trials=10, epochs=10)
-    evidence = Evidence(results, larger_is_better=larger, name="mine")
+    evidence = StudyData(results, larger_is_better=larger, name="mine")
     found = {}
     for trim in (0.0, 0.3):
         analysis = analyse(evidence, trim=trim)
@@ -84,7 +84,7 @@ def test_a_table_is_trimmed_as_asked_and_marks_the_best(larger):
 
 def test_missing_cells_are_dashes():
     found = analyse(
-        Evidence(
+        StudyData(
             simulate(comparison_settings()[:6], trials=2), paper=True, name="paper/some"
         )
     )
@@ -95,7 +95,7 @@ def test_missing_cells_are_dashes():
 
 
 def test_differences_of_any_study():
-    analysis = analyse(Evidence(two_arms(0.2, trials=6), name="mine_50%"))
+    analysis = analyse(StudyData(two_arms(0.2, trials=6), name="mine_50%"))
     tables = tex_tables(analysis)
     assert list(tables) == ["comparison", "differences"]
     assert r"MNIST $\cdot$ NN-2 & adadecay $-$ sgd & 6 & +" in tables["differences"]
@@ -109,7 +109,8 @@ def test_text_is_escaped():
 
 
 def test_csv_has_the_numbers_unrounded(tmp_path):
-    analysis = analyse(Evidence(two_arms(0.2, trials=6), paper=True, name="paper/some"))
+    results = two_arms(0.2, trials=6)
+    analysis = analyse(StudyData(results, paper=True, name="paper/some"))
     files = write_csv(analysis, tmp_path / "out")
     assert [path.name for path in files] == [
         "settings.csv",
@@ -131,14 +132,14 @@ def test_csv_has_the_numbers_unrounded(tmp_path):
 
 
 def test_an_empty_study_exports_what_there_is(tmp_path):
-    analysis = analyse(Evidence(pl.DataFrame()))
+    analysis = analyse(StudyData(pl.DataFrame()))
     assert [path.name for path in write_csv(analysis, tmp_path)] == ["claims.csv"]
     assert [path.name for path in write_tex(analysis, tmp_path)] == ["differences.tex"]
     assert write_images(analysis, tmp_path, ["svg"]) == []
 
 
 def test_figures_in_every_format(tmp_path):
-    analysis = analyse(Evidence(two_arms(trials=3, epochs=10)))
+    analysis = analyse(StudyData(two_arms(trials=3, epochs=10)))
     files = write_images(analysis, tmp_path, IMAGES)
     assert {path.name for path in files} == {
         f"{name}.{kind}" for name in ("differences-1", "curves-1") for kind in IMAGES

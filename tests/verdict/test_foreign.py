@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from adadecay.commands import app
 from adadecay.lab import report
 from adadecay.lab.files import StoreError
-from adadecay.lab.stats.evidence import Evidence
-from adadecay.lab.stats.kept import read_kept, write_kept
+from adadecay.lab.stats.data import StudyData
+from adadecay.lab.stats.snapshot import read_snapshot, write_snapshot
 
 BAD = "\x1b]0;owned\x07\x00\x9b2J\u202e"
 
@@ -37,7 +37,7 @@ def snapshot(tmp_path):
     facts = {"torch": (f"2{BAD}",), f"key{BAD}": ("x",)}
     problem = {"cell": BAD, "optimizer": BAD, "number": 0, "status": "failed"}
     problem |= {"epochs_done": 0, "reason": BAD}
-    evidence = Evidence(
+    evidence = StudyData(
         table,
         rates=rates,
         name=f"=mine{BAD}",
@@ -51,7 +51,7 @@ def snapshot(tmp_path):
     )
     folder = tmp_path / "foreign" / "one"
     folder.mkdir(parents=True)
-    write_kept(evidence, folder)
+    write_snapshot(evidence, folder)
     return folder
 
 
@@ -60,7 +60,7 @@ def _is_safe(text):
 
 
 def test_texts_are_shown_escaped(snapshot, tmp_path):
-    evidence = read_kept(snapshot)
+    evidence = read_snapshot(snapshot)
     assert evidence.title == "t<U+001B>]0;owned<U+0007><U+0000><U+009B>2J<U+202E>"
     assert "<U+001B>" in evidence.results["optimizer"][0]
     page = report.write(evidence, tmp_path / "page.html").read_text("utf-8")
@@ -78,11 +78,11 @@ from pathlib import Path
 import polars as pl
 from adadecay.lab.report.export import write_csv, write_images, write_tex
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import gather
-from adadecay.lab.stats.kept import read_kept
+from adadecay.lab.stats.data import load
+from adadecay.lab.stats.snapshot import read_snapshot
 folder = Path(sys.argv[1])
 table = pl.read_parquet(folder / "results.parquet")
-for number, evidence in enumerate([read_kept(folder), gather(table)]):
+for number, evidence in enumerate([read_snapshot(folder), load(table)]):
     analysis, place = analyse(evidence), folder / str(number)
     files = write_images(analysis, place, ["svg", "png", "pdf"])
     files += write_csv(analysis, place) + write_tex(analysis, place)
@@ -160,7 +160,7 @@ STRANGE = {
 def test_what_is_no_snapshot_is_named_in_one_sentence(snapshot, change):
     change(snapshot)
     with pytest.raises(StoreError) as caught:
-        read_kept(snapshot)
+        read_snapshot(snapshot)
     assert str(snapshot) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     judged = CliRunner().invoke(app, ["claims", str(snapshot.parent)])

@@ -3,12 +3,12 @@
 import pytest
 
 from adadecay.lab import Study, run
-from adadecay.lab.report.remarks import counts, is_finished, remarks
+from adadecay.lab.report.caveats import caveats, counts, is_finished
 from adadecay.lab.report.tables import arm_table
-from adadecay.lab.report.wording import Numbers
+from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import gather
-from adadecay.lab.stats.kept import keep, read_kept
+from adadecay.lab.stats.data import load
+from adadecay.lab.stats.snapshot import keep, read_snapshot
 
 
 def never_begins_with_adadecay(make_optimizer, *, seed, epochs):
@@ -44,7 +44,7 @@ def check(evidence):
         "planned": 6,
     }
     assert is_finished(analysis)
-    titles = [remark.title for remark in remarks(analysis)]
+    titles = [remark.title for remark in caveats(analysis)]
     assert "Trials without a result" in titles
     assert "Unfinished study" not in titles
     table = arm_table(analysis, Numbers.fitting(analysis))
@@ -56,9 +56,9 @@ def check(evidence):
 
 def test_they_count_as_failed_and_the_study_as_finished(study):
     assert study.results()["optimizer"].unique().to_list() == ["sgd"]
-    check(gather(study))
+    check(load(study))
 
 
 def test_they_are_kept(study, tmp_path):
     keep(study, tmp_path)
-    check(read_kept(tmp_path))
+    check(read_snapshot(tmp_path))

@@ -8,7 +8,12 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import Study, run
-from adadecay.lab.stats.kept import finished_ids, keep, read_kept, write_kept
+from adadecay.lab.stats.snapshot import (
+    finished_ids,
+    keep,
+    read_snapshot,
+    write_snapshot,
+)
 
 SMALL = {"epochs": 2, "examples": 200}
 
@@ -42,9 +47,9 @@ def test_what_is_in_a_snapshot_is_not_run_and_joins_what_is(first, whole, tmp_pa
     rest = Study("quickstart", results=tmp_path / "rest").vary(trials=3, **SMALL)
     assert run(rest.without(known), workers=0, progress=False).ran == 4
     keep(rest, tmp_path / "kept")
-    merged = read_kept(tmp_path / "kept")
+    merged = read_snapshot(tmp_path / "kept")
     keep(whole, tmp_path / "alone")
-    assert scores(merged).equals(scores(read_kept(tmp_path / "alone")))
+    assert scores(merged).equals(scores(read_snapshot(tmp_path / "alone")))
     assert set(merged.results["status"]) == {"done"}
     assert merged.planned == 6
     assert merged.rates["trial"].n_unique() == 3
@@ -53,9 +58,9 @@ def test_what_is_in_a_snapshot_is_not_run_and_joins_what_is(first, whole, tmp_pa
 
 def test_keeping_fewer_trials_loses_none(first, whole, tmp_path):
     keep(whole, tmp_path)
-    before = read_kept(tmp_path)
+    before = read_snapshot(tmp_path)
     keep(first, tmp_path)
-    after = read_kept(tmp_path)
+    after = read_snapshot(tmp_path)
     order = ["trial", "epoch"]
     assert after.results.sort(order).equals(before.results.sort(order))
     assert after.rates.sort(order).equals(before.rates.sort(order))
@@ -64,23 +69,23 @@ def test_keeping_fewer_trials_loses_none(first, whole, tmp_path):
 
 def test_an_unfinished_trial_does_not_replace_a_finished_one(whole, tmp_path):
     keep(whole, tmp_path)
-    before = read_kept(tmp_path)
+    before = read_snapshot(tmp_path)
     status = pl.lit("running").alias("status")
     half = replace(before, results=before.results.with_columns(status))
-    write_kept(half, tmp_path)
+    write_snapshot(half, tmp_path)
     keep(whole, tmp_path)
-    assert set(read_kept(tmp_path).results["status"]) == {"done"}
+    assert set(read_snapshot(tmp_path).results["status"]) == {"done"}
     assert finished_ids(tmp_path) == {trial.id for trial in whole.plan.trials}
 
 
 def test_a_trial_whose_id_has_changed_is_superseded(whole, tmp_path):
     keep(whole, tmp_path)
-    old = read_kept(tmp_path)
+    old = read_snapshot(tmp_path)
     name = pl.when(pl.col("optimizer") == "sgd").then(pl.lit("old-") + pl.col("trial"))
     ids = name.otherwise("trial").alias("trial")
-    write_kept(replace(old, results=old.results.with_columns(ids)), tmp_path)
+    write_snapshot(replace(old, results=old.results.with_columns(ids)), tmp_path)
     keep(whole, tmp_path)
-    kept = read_kept(tmp_path).results
+    kept = read_snapshot(tmp_path).results
     stale = kept.filter(pl.col("status") == "superseded")
     assert set(stale["optimizer"]) == {"sgd"}
     assert stale["trial"].str.starts_with("old-").all()
@@ -96,7 +101,7 @@ def test_a_label_that_only_the_larger_study_needs_is_given_to_old_trials(tmp_pat
         study = Study(optimizers=optimizers, results=tmp_path / str(place), **keys)
         run(study, workers=0, progress=False)
         keep(study, tmp_path / "kept")
-    kept = read_kept(tmp_path / "kept").results
+    kept = read_snapshot(tmp_path / "kept").results
     assert set(kept["optimizer"]) == {
         "sgd(weight_decay=0.0001)",
         "sgd(weight_decay=0.0005)",
@@ -132,11 +137,11 @@ def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
 
 def test_a_snapshot_of_format_1_gets_the_columns_of_later_versions(whole, tmp_path):
     keep(whole, tmp_path)
-    old = read_kept(tmp_path)
+    old = read_snapshot(tmp_path)
     bare = old.results.drop("method", "setting")
-    write_kept(replace(old, results=bare), tmp_path)
+    write_snapshot(replace(old, results=bare), tmp_path)
     study_file = tmp_path / "study.json"
     study_file.write_text(study_file.read_text().replace('"format": 2', '"format": 1'))
     keep(whole, tmp_path)
-    kept = read_kept(tmp_path).results
+    kept = read_snapshot(tmp_path).results
     assert kept.select(old.results.columns).equals(old.results)

@@ -17,16 +17,16 @@ from simulated_study import (
 
 from adadecay.lab.report import figures, write
 from adadecay.lab.report.page import render
-from adadecay.lab.report.palette import DARK, KNOWN, looks, ramp
-from adadecay.lab.report.wording import Numbers
+from adadecay.lab.report.style import DARK, KNOWN, looks, ramp
+from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 MAIN = re.compile(r"<body>.*?<script type=\"application/json\"", re.DOTALL)
 NOT_A_NUMBER = re.compile(r"\b(nan|NaN|inf|Infinity|None|null|undefined)\b")
 
 
-def text_of(evidence: Evidence) -> str:
+def text_of(evidence: StudyData) -> str:
     page = render(analyse(evidence))
     body = MAIN.search(page).group()
     charts = page.split('id="charts">')[1].split("</script>")[0]
@@ -38,7 +38,7 @@ def text_of(evidence: Evidence) -> str:
 
 
 def test_one_trial():
-    text = text_of(Evidence(two_arms(trials=1)))
+    text = text_of(StudyData(two_arms(trials=1)))
     assert "One trial each: no interval, no test, no verdict" in text
     assert "one pair of trials has no interval" in text
     assert "No evidence" in text
@@ -49,7 +49,7 @@ def test_one_trial():
 )
 def test_no_baseline(optimizers):
     settings = [Setting(optimizer=name, name="adadecay") for name in optimizers]
-    text = text_of(Evidence(simulate(settings, trials=3)))
+    text = text_of(StudyData(simulate(settings, trials=3)))
     assert "No comparison: the study names no baseline" in text
     assert "Nothing is compared" in text
 
@@ -60,9 +60,9 @@ def test_a_baseline_that_is_in_some_cells_only():
         Setting(dataset="a", optimizer="adadecay"),
         Setting(dataset="b", optimizer="adadecay"),
     ]
-    analysis = analyse(Evidence(simulate(settings, trials=4)))
+    analysis = analyse(StudyData(simulate(settings, trials=4)))
     assert [c.ours.cell[0] for c in analysis.comparisons] == ["a"]
-    assert "b · NN-2" in text_of(Evidence(simulate(settings, trials=4)))
+    assert "b · NN-2" in text_of(StudyData(simulate(settings, trials=4)))
 
 
 def test_some_failed():
@@ -78,7 +78,7 @@ def test_some_failed():
         "reason": "worker was killed",
     }
     results = two_arms(trials=6, status=status)
-    text = text_of(Evidence(results, problems=(problem,)))
+    text = text_of(StudyData(results, problems=(problem,)))
     assert "1 failed and 1 diverged of 12 trials" in text
     assert "worker was killed" in text
     assert "4 pairs" in text
@@ -86,7 +86,7 @@ def test_some_failed():
 
 def test_all_diverged():
     results = two_arms(trials=4, status=lambda *_: "diverged")
-    text = text_of(Evidence(results, rates=simulate_rates(results)))
+    text = text_of(StudyData(results, rates=simulate_rates(results)))
     assert "finished without a score" in text
     assert "8 diverged of 8 trials" in text
     assert "no finished pair of trials" in text
@@ -94,7 +94,7 @@ def test_all_diverged():
 
 def test_all_of_one_optimizer_diverged():
     results = two_arms(trials=4, status=lambda s, _: "diverged" if s else "done")
-    text = text_of(Evidence(results))
+    text = text_of(StudyData(results))
     assert "no finished pair of trials" in text
     assert "4 diverged in adadecay" in text
 
@@ -107,20 +107,20 @@ def test_scores_that_are_no_numbers():
         .then(float("inf"))
         .otherwise("score")
     )
-    text = text_of(Evidence(results, rates=simulate_rates(results, mean=float("nan"))))
+    text = text_of(StudyData(results, rates=simulate_rates(results, mean=float("nan"))))
     assert "2 pairs" in text
 
 
 def test_unfinished():
     results = two_arms(trials=6, status=lambda _, n: "done" if n < 3 else "running")
-    text = text_of(Evidence(results, planned=20))
+    text = text_of(StudyData(results, planned=20))
     assert "6 of 20 trials are finished" in text
     assert "3 pairs" in text
 
 
 def test_nothing_at_all():
     empty = two_arms(trials=1).clear()
-    for evidence in (Evidence(empty), Evidence(pl.DataFrame(), planned=12)):
+    for evidence in (StudyData(empty), StudyData(pl.DataFrame(), planned=12)):
         text = text_of(evidence)
         assert "No trial has finished yet" in text
     assert "0 of 12 trials are finished" in text
@@ -128,36 +128,36 @@ def test_nothing_at_all():
 
 def test_unequal_trials():
     results = simulate([Setting(), Setting(optimizer="adadecay")], trials=[9, 5])
-    text = text_of(Evidence(results))
+    text = text_of(StudyData(results))
     assert "unequal numbers of finished trials" in text
     assert "5 against 9 finished trials" in text
 
 
 def test_equal_scores_everywhere():
     results = two_arms(trials=5).with_columns(score=pl.lit(90.0))
-    text = text_of(Evidence(results))
+    text = text_of(StudyData(results))
     assert "No evidence that adadecay and sgd differ" in text
 
 
 def test_few_pairs_say_how_far_their_interval_can_be_trusted():
     assert "simulations when only one of the optimizers" in text_of(
-        Evidence(two_arms(trials=5))
+        StudyData(two_arms(trials=5))
     )
     assert "simulations when only one of the optimizers" not in text_of(
-        Evidence(two_arms(trials=30))
+        StudyData(two_arms(trials=30))
     )
 
 
 def test_a_shortened_study_says_so_and_judges_nothing():
     results = simulate(comparison_settings()[:6], trials=3, epochs=20)
-    text = text_of(Evidence(results, paper=True, name="paper/comparison[epochs=20]"))
+    text = text_of(StudyData(results, paper=True, name="paper/comparison[epochs=20]"))
     assert "Not as in the paper: 20 epochs instead of 100" in text
     assert "not comparable" in text
     assert "✓ replicated" not in text.split("The rule, fixed")[0]
 
 
 def test_a_larger_score_may_be_worse():
-    evidence = Evidence(
+    evidence = StudyData(
         two_arms(0.5, trials=8), larger_is_better=False, score_name="perplexity"
     )
     text = text_of(evidence)
@@ -168,7 +168,7 @@ def test_a_larger_score_may_be_worse():
 
 def test_a_study_of_the_paper_has_the_papers_numbers_and_the_rule_beside_each():
     results = simulate(comparison_settings()[:12], trials=4)
-    text = text_of(Evidence(results, paper=True, name="paper/comparison"))
+    text = text_of(StudyData(results, paper=True, name="paper/comparison"))
     assert "98.53" in text
     assert "(of 50)" in text  # maxima compare only at equal numbers of trials
     assert "“inconclusive” here means" in text
@@ -189,9 +189,9 @@ def test_own_trainers_have_no_dataset_and_may_have_any_scale():
     results = simulate(settings, trials=6, spread=1e-6).with_columns(
         cell=pl.lit("mine:train"), test_accuracy=None
     )
-    analysis = analyse(Evidence(results, score_name="loss", larger_is_better=False))
+    analysis = analyse(StudyData(results, score_name="loss", larger_is_better=False))
     assert Numbers.fitting(analysis).decimals >= 6
-    text = text_of(analysis.evidence)
+    text = text_of(analysis.data)
     assert "adamw beats sgd by 0.0000" in text
     assert "mine:train" in text
     assert "test set" not in text
@@ -223,13 +223,13 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
 
 
 def test_a_watched_page_renews_itself():
-    page = render(analyse(Evidence(two_arms(trials=2))), renew=7)
+    page = render(analyse(StudyData(two_arms(trials=2))), renew=7)
     assert "setTimeout(() => location.reload(), 7 * 1000)" in page
 
 
 def test_figures_for_a_notebook():
     results = two_arms(trials=3)
-    charts = figures(Evidence(results, rates=simulate_rates(results)))
+    charts = figures(StudyData(results, rates=simulate_rates(results)))
     assert list(charts) == ["differences-1", "curves-1", "theta-1", "theta-spread-1"]
     for chart in charts.values():
         spec = chart.to_dict()  # validates against Vega-Lite's schema
@@ -252,7 +252,7 @@ def test_colours_are_okabe_and_itos_and_never_shared_by_two_of_the_paper():
 def test_many_layers_and_long_studies_are_thinned():
     results = two_arms(trials=2, epochs=400)
     rates = simulate_rates(results, layers=[f"layer{i}" for i in range(60)])
-    evidence = Evidence(results, rates=rates)
+    evidence = StudyData(results, rates=rates)
     assert len(render(analyse(evidence))) < 1.4e6
     (curve,) = [c for name, c in figures(evidence).items() if name == "curves-1"]
     rows = next(iter(curve.to_dict()["datasets"].values()))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import report
-from adadecay.lab.stats.evidence import gather
+from adadecay.lab.stats.data import load
 from adadecay.lab.study import Study, run
 
 SMALL = ["--trials", "2", "--epochs", "2"]
@@ -60,7 +60,7 @@ def test_it_exports_beside_the_page(ran, tmp_path):
 
 
 def test_evidence_of_a_study(ran):
-    evidence = gather(ran)
+    evidence = load(ran)
     assert (evidence.name, evidence.baseline) == (ran.name, "sgd")
     assert evidence.planned == 4
     assert evidence.score_name == "test accuracy (%)"

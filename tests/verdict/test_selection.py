@@ -10,7 +10,7 @@ from simulated_study import Setting, simulate, two_arms
 
 from adadecay.lab.report.page import render
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.intervals import trimmed_mean, trimmed_t
 
 
@@ -28,7 +28,7 @@ def at(optimizer, *, name=None, **arguments):
 
 def pairs_of(settings, **facts):
     results = simulate(settings, trials=4, epochs=10)
-    found = analyse(Evidence(results, name="mine", **facts)).comparisons
+    found = analyse(StudyData(results, name="mine", **facts)).comparisons
     return {(each.ours.optimizer, each.other.optimizer) for each in found}
 
 
@@ -53,7 +53,7 @@ def sweep(level_of, *, validation):
     cells = [results.with_columns(dataset=pl.lit(name)) for name in ("a", "b")]
     cells[1] = cells[1].with_columns(trial="b" + cells[1]["trial"])
     facts = {"held_out": 0.1 if validation else 0.0, "baseline": "sgd"}
-    return analyse(Evidence(pl.concat(cells), name="mine", **facts))
+    return analyse(StudyData(pl.concat(cells), name="mine", **facts))
 
 
 def level(name, lr):
@@ -89,7 +89,7 @@ def test_a_page_without_verdict_says_why_and_how_to_get_one():
 
 def test_one_setting_each_is_no_choice():
     settings = [at("sgd", lr=0.1), at("adamw", lr=1e-3)]
-    analysis = analyse(Evidence(simulate(settings, trials=6, epochs=10), name="mine"))
+    analysis = analyse(StudyData(simulate(settings, trials=6, epochs=10), name="mine"))
     (judged,) = analysis.judged
     assert judged.comparison.interval is not None
     assert judged.words in ("helps", "hurts", "no evidence")
@@ -109,10 +109,10 @@ def test_labels_that_share_their_first_word_stay_apart():
 
 def test_another_label_gives_the_same_p_value():
     results = two_arms(0.05, trials=16, epochs=5)
-    (before,) = analyse(Evidence(results, name="mine", baseline="sgd")).comparisons
+    (before,) = analyse(StudyData(results, name="mine", baseline="sgd")).comparisons
     named = pl.col("optimizer").replace("adadecay", "mine, renamed")
     renamed = results.with_columns(named, method=named)
-    (after,) = analyse(Evidence(renamed, name="mine", baseline="sgd")).comparisons
+    (after,) = analyse(StudyData(renamed, name="mine", baseline="sgd")).comparisons
     assert after.p_value == before.p_value
 
 
@@ -127,7 +127,7 @@ def test_a_baseline_with_a_grid_and_a_label_is_not_compared_with_itself():
 def chosen_of(settings, **options):
     results = simulate(settings, epochs=10, validation=True, **options)
     facts = {"held_out": 0.1, "chosen": ("weight_decay",), "baseline": "sgd"}
-    found = analyse(Evidence(results, name="mine", **facts)).comparisons
+    found = analyse(StudyData(results, name="mine", **facts)).comparisons
     return {(each.ours.optimizer, each.other.optimizer) for each in found}
 
 
@@ -167,16 +167,16 @@ def test_heavy_trimming_of_few_leaves_an_interval(count, trim):
     assert trimmed_mean(values, trim=trim).freedom == 1
     found = trimmed_t(values, trim=trim)
     assert np.isfinite([found.low, found.high]).all()
-    analysis = analyse(Evidence(two_arms(trials=count, epochs=5)), trim=trim)
+    analysis = analyse(StudyData(two_arms(trials=count, epochs=5)), trim=trim)
     assert np.isfinite(analysis.comparisons[0].smallest)
 
 
 def test_a_difference_lies_within_its_interval_where_most_pairs_are_equal():
     results = two_arms(0.0, trials=20, epochs=1, spread=0.0)
-    (before,) = analyse(Evidence(results)).comparisons
+    (before,) = analyse(StudyData(results)).comparisons
     assert before.difference == pytest.approx(0.0)
     lucky = (results["optimizer"] == "adadecay") & (results["number"] == 3)
     raised = results.with_columns(score=results["score"] + 1.0 * lucky)
-    (found,) = analyse(Evidence(raised)).comparisons
+    (found,) = analyse(StudyData(raised)).comparisons
     assert found.difference == pytest.approx(1 / 20)
     assert found.interval.low <= found.difference <= found.interval.high

@@ -15,12 +15,12 @@ from simulated_study import (
 )
 
 from adadecay.lab.report import series
-from adadecay.lab.report.drawing import make_figures
+from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.page import render
 from adadecay.lab.report.tables import matrix
-from adadecay.lab.report.wording import DASH, Numbers, claim_cells, effect_words
+from adadecay.lab.report.text import DASH, Numbers, claim_cells, effect_words
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 
 def test_a_curve_is_the_trimmed_mean_and_the_middle_of_the_trials():
@@ -32,7 +32,7 @@ def test_a_curve_is_the_trimmed_mean_and_the_middle_of_the_trials():
     results = two_arms(trials=14, epochs=30, status=status)
     wild = pl.when(pl.col("number") == 3).then(0.0).otherwise("score")
     results = results.with_columns(score=wild)
-    table = series.curves(analyse(Evidence(results)))
+    table = series.curves(analyse(StudyData(results)))
     assert table["epoch"].min() == 1
     assert table["epoch"].max() == 30
     row = table.filter((pl.col("epoch") == 7) & (pl.col("optimizer") == "sgd"))
@@ -52,14 +52,14 @@ def test_a_sweep_is_in_the_order_of_its_values():
         for value in (1e-3, 1e-4, 5e-4)
     ]
     found = series.sweep(
-        analyse(Evidence(simulate(settings, trials=3))), "optimizer.weight_decay"
+        analyse(StudyData(simulate(settings, trials=3))), "optimizer.weight_decay"
     )
     assert found["value"].to_list() == [1e-4, 5e-4, 1e-3]
 
 
 @pytest.mark.parametrize(("larger", "best"), [(True, "adadecay"), (False, "sgd")])
 def test_the_best_of_a_row_is_bold(larger, best):
-    evidence = Evidence(two_arms(0.5, trials=4), larger_is_better=larger)
+    evidence = StudyData(two_arms(0.5, trials=4), larger_is_better=larger)
     analysis = analyse(evidence)
     table = matrix(analysis, Numbers.fitting(analysis))
     ((_, entries),) = table.rows
@@ -76,7 +76,7 @@ def test_what_is_no_number_is_a_dash(value):
 
 @pytest.mark.parametrize(("gain", "verb"), [(0.5, "beats"), (-0.5, "is worse than")])
 def test_words_say_who_is_better(gain, verb):
-    analysis = analyse(Evidence(two_arms(gain, trials=8)))
+    analysis = analyse(StudyData(two_arms(gain, trials=8)))
     (comparison,) = analysis.comparisons
     words = effect_words(comparison, Numbers.fitting(analysis))
     assert words.startswith(f"adadecay {verb} sgd in MNIST · NN-2: ")
@@ -91,7 +91,7 @@ def test_bars_of_a_forest_are_never_drawn_over_each_other():
     ]
     results = simulate([ours, *others], trials=4, epochs=5)
     analysis = analyse(
-        Evidence(results, paper=True, name="controls", baseline="adadecay")
+        StudyData(results, paper=True, name="controls", baseline="adadecay")
     )
     (table,) = series.differences(analysis).values()
     assert table["row"].to_list() == [
@@ -108,7 +108,7 @@ def test_each_comparison_of_a_claim_has_its_own_verdict():
         for s in settings
     ]
     analysis = analyse(
-        Evidence(simulate(moved, trials=6), paper=True, name="paper/comparison")
+        StudyData(simulate(moved, trials=6), paper=True, name="paper/comparison")
     )
     claim = next(c for c in analysis.claims if c.claim.name == "beats SGD")
     cells = claim_cells(claim, Numbers.fitting(analysis))
@@ -137,7 +137,7 @@ def sweeping(**values):
             **{key: pl.lit(text) for key, text in given.items()},
         )
         tables.append(one)
-    return analyse(Evidence(pl.concat(tables), name="mine"))
+    return analyse(StudyData(pl.concat(tables), name="mine"))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,9 @@ def sweeping(**values):
 )
 def test_whatever_varies_is_a_sweep_with_its_own_figure(values, stem, title, kind):
     path = next(iter(values)).replace("__", ".")
-    (figure,) = [f for f in make_figures(sweeping(**values)) if f.kind == path]
+    anchor = f"over-{path.replace('.', '-')}"
+    made = make_figures(sweeping(**values))
+    (figure,) = [each for each in made if each.section.anchor == anchor]
     assert figure.name == f"{stem}-1"
     spec = json.dumps(figure.chart.to_dict(), ensure_ascii=False)
     assert f'"title": "{title}"' in spec

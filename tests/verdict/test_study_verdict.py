@@ -10,8 +10,8 @@ import adadecay.lab
 from adadecay.commands import app
 from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.comparisons import common_scores
-from adadecay.lab.stats.evidence import gather
+from adadecay.lab.stats.compare import common_scores
+from adadecay.lab.stats.data import load
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.significance import pairs_needed, smallest_difference
 
@@ -46,7 +46,7 @@ def test_the_comparisons_are_those_of_the_page(ran):
         "cell", "a", "b", "pairs", "difference", "low", "high", "p", "verdict"
     ]  # fmt: skip
     (row,) = table.rows(named=True)
-    (judged,) = analyse(gather(study)).judged
+    (judged,) = analyse(load(study)).judged
     assert (row["cell"], row["a"], row["b"]) == ("digits/nn-2", "adadecay", "sgd")
     assert row["pairs"] == 12
     assert row["low"] == judged.comparison.interval.low
@@ -65,7 +65,7 @@ def test_averages_that_differ_the_other_way_are_remarked():
 
     for seed in range(300):
         table = two_arms(0.0, trials=10, epochs=1, seed=seed)
-        (c,) = analyse(gather(table)).comparisons
+        (c,) = analyse(load(table)).comparisons
         gap = c.ours.average() - c.other.average()
         assert any("averages differ" in note for note in c.notes) == (
             gap * c.difference < 0
@@ -87,7 +87,7 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     words = ["plan", "quickstart", *SMALL, "--results", str(study.folder)]
     done = CliRunner().invoke(app, [*words, "--detect", "0.1"])
     assert done.exit_code == 0, done.output
-    (row,) = analyse(gather(study)).comparisons
+    (row,) = analyse(load(study)).comparisons
     (needed,) = re.findall(r"digits/nn-2: (\d+) trials find", done.output)
     differences, _ = common_scores(row.ours, row.other)
     assert smallest_difference(differences, pairs=int(needed)) <= 0.1

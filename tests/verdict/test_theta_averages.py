@@ -7,7 +7,7 @@ from scipy import stats
 from simulated_study import Setting, simulate, two_arms
 
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 LAYERS = {"0.weight": (0.7, 0.9), "0.bias": (0.8, 0.4)}
 SETTINGS = [
@@ -37,7 +37,7 @@ def study():
         )
         for layer, (mean, power) in LAYERS.items()
     ]
-    return Evidence(results, rates=pl.concat(tables), paper=True, name="controls")
+    return StudyData(results, rates=pl.concat(tables), paper=True, name="controls")
 
 
 def expected(of_layers, shift):
@@ -70,7 +70,7 @@ def test_a_weight_that_is_not_finite_leaves_the_other_trials(study):
     power = pl.when(hit).then(float("nan")).otherwise(pl.col("power_theta"))
     rates = study.rates.with_columns(power_theta=power)
     found = analyse(
-        Evidence(study.results, rates=rates, paper=True, name="controls")
+        StudyData(study.results, rates=rates, paper=True, name="controls")
     ).thetas
     assert all(np.isfinite(each.power) for each in found)
 
@@ -80,7 +80,7 @@ def test_trials_that_are_not_finished_do_not_count(study):
     status = pl.when(first).then(pl.lit("running")).otherwise("status")
     results = study.results.with_columns(status=status)
     found = analyse(
-        Evidence(results, rates=study.rates, paper=True, name="controls")
+        StudyData(results, rates=study.rates, paper=True, name="controls")
     ).thetas
     assert sorted(each.trials for each in found) == [11, 12, 12]
 
@@ -90,6 +90,6 @@ def test_rates_without_weights_are_enough():
     rates = results.filter(pl.col("optimizer") == "adadecay").select("trial", "epoch")
     rates = rates.with_columns(layer=pl.lit("0.weight"), mean_theta=pl.lit(0.7))
     (found,) = analyse(
-        Evidence(results, rates=rates, paper=True, name="controls")
+        StudyData(results, rates=rates, paper=True, name="controls")
     ).thetas
     assert (found.mean, found.power) == (pytest.approx(0.7), None)

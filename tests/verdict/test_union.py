@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 from adadecay.commands import app
 from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence, gather
-from adadecay.lab.stats.kept import write_kept
+from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.significance import smallest_difference
+from adadecay.lab.stats.snapshot import write_snapshot
 from adadecay.lab.stats.union import analyse_all, claim_rows, unite
 from adadecay.lab.stats.verdicts import Verdict
 
 
 def of_paper(results, **facts):
-    return Evidence(results, paper=True, baseline="sgd", **facts)
+    return StudyData(results, paper=True, baseline="sgd", **facts)
 
 
 def row_of(rows, name):
@@ -82,9 +82,9 @@ def test_the_command_prints_each_claim_once(tmp_path):
     write = {"a": results, "b": results.filter(pl.col("number") < 3)}
     for name, table in write.items():
         (tmp_path / name).mkdir()
-        write_kept(of_paper(table, name=name), tmp_path / name)
+        write_snapshot(of_paper(table, name=name), tmp_path / name)
     (tmp_path / "mine").mkdir()
-    write_kept(Evidence(results, name="mine"), tmp_path / "mine")
+    write_snapshot(StudyData(results, name="mine"), tmp_path / "mine")
     done = CliRunner().invoke(app, ["claims", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "2 studies in" in done.output
@@ -103,9 +103,9 @@ def test_a_study_of_ones_own_may_ask_for_the_paper(tmp_path):
     keys = {"name": "mine", "dataset": "mnist", "network": "nn-2", "epochs": 100}
     keys |= {"schedule": "sigmoid", "optimizers": ["sgd", "adadecay"]}
     asked = Study(**keys, paper=True, precision="bfloat16", results=tmp_path)
-    assert gather(asked).paper
-    assert not gather(Study(**keys, results=tmp_path)).paper
-    (judged,) = analyse(replace(gather(asked), results=two_arms(0.2))).judged
+    assert load(asked).paper
+    assert not load(Study(**keys, results=tmp_path)).paper
+    (judged,) = analyse(replace(load(asked), results=two_arms(0.2))).judged
     assert judged.verdict is Verdict.LARGER
 
 

@@ -20,7 +20,7 @@ from simulated_study import (
 from adadecay.lab import Study
 from adadecay.lab.stats import claims
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence, gather
+from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import (
     Effect,
@@ -134,7 +134,7 @@ def test_a_claim_stands_with_all_and_falls_with_one(verdicts, expected, combined
 def verdict_of(name, settings, *, rates=None, evidence=None, **options):
     results = simulate(settings, **{"trials": 8, "spread": 0.004} | options)
     facts = {"name": "some", "paper": True} | (evidence or {})
-    analysis = analyse(Evidence(results, rates=rates, **facts))
+    analysis = analyse(StudyData(results, rates=rates, **facts))
     return next(each for each in analysis.claims if each.claim.name == name)
 
 
@@ -235,7 +235,7 @@ def test_matched_decay_is_compared_both_ways():
     # The claim is held against the gain over SGD; the table prints what the paper does.
     results = simulate(settings)
     judged = analyse(
-        Evidence(results, paper=True, name="controls", baseline="adadecay")
+        StudyData(results, paper=True, name="controls", baseline="adadecay")
     ).judged
     assert {each.published for each in judged} == {None}
     assert {each.verdict for each in judged} == {None}
@@ -269,7 +269,7 @@ def test_theta_averages_one(mean, verdict):
     if verdict is OPEN:  # so few and so different that the interval crosses the edge
         odd = rates["trial"].is_in([f"0001-{n:04x}" for n in (0, 1)])
         rates = rates.with_columns(mean_theta=rates["mean_theta"] + 0.1 * odd)
-    analysis = analyse(Evidence(results, rates=rates, paper=True, name="paper/some"))
+    analysis = analyse(StudyData(results, rates=rates, paper=True, name="paper/some"))
     (found,) = [c for c in analysis.claims if c.claim.name == "θ averages 1"]
     assert found.verdict is verdict
     (theta,) = found.thetas
@@ -279,9 +279,9 @@ def test_theta_averages_one(mean, verdict):
 
 def test_other_batches_than_the_papers_are_told(tmp_path):
     study = Study("paper/comparison", results=tmp_path)
-    assert gather(study).shortened == ()
+    assert load(study).shortened == ()
     wanted = ("batches of 1024 instead of 128",)
-    assert gather(study.vary(batch_size=1024)).shortened == wanted
+    assert load(study.vary(batch_size=1024)).shortened == wanted
 
 
 @pytest.mark.parametrize(
@@ -316,11 +316,11 @@ def test_a_study_of_ones_own_is_compared_with_its_baseline():
         Setting(dataset="digits", network="mine", optimizer=name, level=level)
         for name, level in [("sgd", 90.0), ("adadecay", 91.0), ("adam", 89.0)]
     ]
-    analysis = analyse(Evidence(simulate(settings), name="mine"))
+    analysis = analyse(StudyData(simulate(settings), name="mine"))
     found = {c.ours.optimizer: c.effect for c in analysis.comparisons}
     assert found == {"adadecay": Effect.HELPS, "adam": Effect.HURTS}
     assert all(each.verdict is None for each in analysis.judged)
-    declared = Evidence(simulate(settings), name="mine", baseline="adam")
+    declared = StudyData(simulate(settings), name="mine", baseline="adam")
     found = {c.ours.optimizer: c.effect for c in analyse(declared).comparisons}
     assert found == {"sgd": Effect.HELPS, "adadecay": Effect.HELPS}
 
@@ -328,10 +328,10 @@ def test_a_study_of_ones_own_is_compared_with_its_baseline():
 def test_ones_own_study_of_a_cell_of_the_paper_is_not_judged_by_the_paper():
     """Its batch size, rate and inputs may be anything; a variant of ours are not."""
     results = two_arms(0.2, trials=10)
-    (judged,) = analyse(Evidence(results, name="mine")).judged
+    (judged,) = analyse(StudyData(results, name="mine")).judged
     assert (judged.comparison.effect, judged.verdict) == (Effect.HELPS, None)
     (judged,) = analyse(
-        Evidence(results, paper=True, name="paper/comparison[trials=10]")
+        StudyData(results, paper=True, name="paper/comparison[trials=10]")
     ).judged
     assert (judged.verdict, judged.published) == (Verdict.LARGER, 0.03)
 
@@ -343,7 +343,7 @@ def test_controls_are_compared_both_as_claims_and_with_their_baseline():
         Setting(optimizer="shuffled", alpha=4.0, level=98.5),
         Setting(optimizer="matched", alpha=4.0, level=98.5),
     ]
-    evidence = Evidence(
+    evidence = StudyData(
         simulate(settings), paper=True, name="controls", baseline="adadecay"
     )
     analysis = analyse(evidence)
@@ -357,7 +357,7 @@ def test_controls_are_compared_both_as_claims_and_with_their_baseline():
 
 def test_what_is_chosen_on_held_out_data_is_compared_and_nothing_else():
     settings = decay_settings()[:10]
-    evidence = Evidence(
+    evidence = StudyData(
         simulate(settings, validation=True),
         paper=True,
         name="tuned",
@@ -385,7 +385,7 @@ def test_variants_do_not_pass_for_the_method():
 
 def test_the_whole_paper_compares_each_pair_once():
     analysis = analyse(
-        Evidence(simulate(whole_paper(), trials=3), paper=True, name="paper/all")
+        StudyData(simulate(whole_paper(), trials=3), paper=True, name="paper/all")
     )
     keys = [(c.ours.setting, c.other.setting) for c in analysis.comparisons]
     assert len(keys) == len(set(keys))
@@ -398,4 +398,4 @@ def test_the_whole_paper_compares_each_pair_once():
 
 def test_evidence_of_something_else_is_refused():
     with pytest.raises(TypeError, match="not list"):
-        gather([1, 2])
+        load([1, 2])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from adadecay.lab.study import Study
 __all__ = ["ScaleCosts", "fill_store", "measure_scale"]
 
 IDLE_EPOCHS = 10
+LAYERS = {"cifar-10": 60}  # tensors of a deep network, roughly; others have 8
 PLAN = (
     "from adadecay.lab import Study\n"
     "from adadecay.lab.spec_file import built_in_names\n"
@@ -60,6 +62,8 @@ class ScaleCosts:
         table: seconds to read every epoch into the results table, likewise.
         rows: rows of that table.
         table_memory: largest memory of that, in megabytes.
+        report: seconds of ``adadecay report``, likewise.
+        report_memory: its largest memory, in megabytes.
         events: events a second that the driver writes, with trials that do nothing.
         driver_memory: its largest memory while it does, in megabytes.
         driven: how many such trials there were.
@@ -72,6 +76,8 @@ class ScaleCosts:
     table: float
     rows: int
     table_memory: float
+    report: float
+    report_memory: float
     events: float
     driver_memory: float
     driven: int
@@ -95,26 +101,32 @@ def fill_store(study: Study, *, epochs: int = 100) -> int:
     Returns:
         How many trials there are.
     """
-    layers = [f"{i}.{kind}" for i in range(3) for kind in ("weight", "bias")]
     done = {"status": "done", "epochs": epochs, "score": 98.0, "seconds": 100.0}
     with Store(study.folder) as store:
         for trial in study.plan.unique:
+            count = 0
+            if trial.definition.optimizer.name == "adadecay":
+                count = LAYERS.get(trial.cell.dataset, 8)
+            layers = [f"{place}.weight" for place in range(count)]
             definition = trial.definition.to_json()
             record = {"id": trial.id, "definition": definition, "layers": layers}
             store.begin(trial.id, record, epoch=0)
             for epoch in range(epochs):
-                store.append(trial.id, _row(trial, epoch))
+                store.append(trial.id, _row(trial, epoch, count))
             store.finish(trial.id, done)
     return len(study.plan.unique)
 
 
-def _row(trial: Trial, epoch: int) -> dict[str, Any]:
-    score = 98 + (trial.definition.seed % 1000 + epoch) / 2000
+def _row(trial: Trial, epoch: int, layers: int) -> dict[str, Any]:
+    name = len(trial.definition.optimizer.name)
+    noise = zlib.crc32(f"{trial.definition.seed} {name} {epoch}".encode()) % 1000
+    score = 98 + (trial.definition.seed % 1000 + epoch + noise) / 2000
     row: dict[str, Any] = {"epoch": epoch, "lr": 0.1, "train_loss": 1 / (epoch + 1)}
     row |= {"test_loss": 0.1, "test_accuracy": score, "seconds": 1.0}
     row["evaluation_seconds"] = 0.1
-    if trial.definition.optimizer.name == "adadecay":
-        row["rates"] = {"mean": [0.7] * 6, "power": [0.9] * 6}
+    if layers:
+        rates = [round(0.7 + noise / 1e4 + place / 1e3, 6) for place in range(layers)]
+        row["rates"] = {"mean": rates, "power": rates}
     return row
 
 
@@ -142,6 +154,11 @@ def measure_scale(
         which = ["paper/comparison", "--trials", str(trials), "--results", folder]
         _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
         rows, table, memory = _measured("-c", TABLE, str(trials), folder)
+        say("the report")
+        page = ["--output", str(Path(folder) / "page.html")]
+        _, report, report_memory = _measured(
+            "-m", "adadecay.cli", "report", *which, *page
+        )
         say("the driver")
         idle = str(Path(folder) / "idle")
         said, _, _ = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)
@@ -154,6 +171,8 @@ def measure_scale(
         table=table,
         rows=int(rows.split()[-1]),
         table_memory=memory,
+        report=report,
+        report_memory=report_memory,
         events=driven * (IDLE_EPOCHS + 2) / seconds,
         driver_memory=memory_of_driver,
         driven=driven,

@@ -72,7 +72,7 @@ def bench_train(
 
 @app.command("scale")
 def bench_scale() -> None:
-    """Measure plan, status and tables over 5,544 simulated finished trials."""
+    """Measure plan, status, tables and report of 5,544 simulated finished trials."""
     from adadecay.benchmark.scale import measure_scale
 
     cost = measure_scale(say=progress)
@@ -81,6 +81,7 @@ def bench_scale() -> None:
         f"status, {cost.trials:,} trials   {cost.status:.2f} s, "
         f"{cost.status_memory:.0f} MB\n"
         f"table, {cost.rows:,} rows    {cost.table:.2f} s, {cost.table_memory:.0f} MB\n"
+        f"report of them         {cost.report:.2f} s, {cost.report_memory:.0f} MB\n"
         f"driver, {cost.driven:,} idle trials   {cost.events:,.0f} events/s, "
         f"{cost.driver_memory:.0f} MB"
     )

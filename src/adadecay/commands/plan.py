@@ -135,12 +135,12 @@ def _deviations(study: "Study") -> dict[str, float]:
     import math
 
     from adadecay.lab.stats.analysis import analyse
-    from adadecay.lab.stats.comparisons import common_scores
-    from adadecay.lab.stats.evidence import gather
+    from adadecay.lab.stats.compare import common_scores
+    from adadecay.lab.stats.data import load
     from adadecay.lab.stats.intervals import trimmed_mean
 
     found: dict[str, float] = {}
-    for each in analyse(gather(study)).comparisons:
+    for each in analyse(load(study)).comparisons:
         differences, _ = common_scores(each.ours, each.other)
         estimate = trimmed_mean(differences)
         if estimate is not None and estimate.error > 0:

@@ -71,7 +71,7 @@ def page_path(study: "Study") -> Path:
 
 
 def _headline(analysis: "Analysis") -> str:
-    from adadecay.lab.report.wording import Numbers, headline
+    from adadecay.lab.report.text import Numbers, headline
 
     return headline(analysis, Numbers.fitting(analysis))
 
@@ -81,9 +81,9 @@ def _write_page(
 ) -> "Analysis":
     from adadecay.lab.report import write_analysis
     from adadecay.lab.stats.analysis import analyse
-    from adadecay.lab.stats.evidence import gather
+    from adadecay.lab.stats.data import load
 
-    analysis = analyse(gather(study), trim=trim)
+    analysis = analyse(load(study), trim=trim)
     try:
         write_analysis(analysis, path, renew=renew)
     except OSError as error:
@@ -108,7 +108,7 @@ def _export(
 
 
 def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:
-    from adadecay.lab.report.remarks import is_finished
+    from adadecay.lab.report.caveats import is_finished
 
     typer.echo(f"Renewing every {every:g} s until the study is finished; Ctrl-C stops.")
     try:

@@ -33,7 +33,7 @@ def results(
     warn_of_damaged(study)
     name_variants(study)
     if keep is not None:
-        from adadecay.lab.stats.kept import keep as write
+        from adadecay.lab.stats.snapshot import keep as write
 
         paths = write(study, keep)
     if keep is None or output is not None:

@@ -89,7 +89,7 @@ def run(
 
 
 def _without(study: "Study", folders: list[Path]) -> "Study":
-    from adadecay.lab.stats.kept import finished_ids
+    from adadecay.lab.stats.snapshot import finished_ids
 
     known = frozenset[str]().union(*map(finished_ids, folders))
     rest = study.without(known)

@@ -57,14 +57,16 @@ def name_variants(study: "Study") -> None:
     from adadecay.lab.files import stored_studies
     from adadecay.lab.summary import read_states
 
-    states = read_states(study.plan, study.folder).values()
     base = study.name.partition("[")[0]
     others = [
         name
         for name in stored_studies(study.folder)
         if name.partition("[")[0] == base and name != study.name
     ]
-    if others and all(state.status == "waiting" for state in states):
+    if not others:
+        return
+    states = read_states(study.plan, study.folder).values()
+    if all(state.status == "waiting" for state in states):
         names = ", ".join(f"'{name}'" for name in others)
         typer.echo(f"No trial of {study.name} was run, but of {names}.", err=True)
 

@@ -270,8 +270,10 @@ def _is_row(row: dict[str, Any]) -> bool:
         return False
     values = [value for key, value in row.items() if key != "rates"]
     values += mean + power
-    known = all(value is None or is_number(value) for value in values)
-    return known and len(mean) == len(power)
+    given = [value for value in values if value is not None]
+    if not {int, float}.issuperset(map(type, given)) or len(mean) != len(power):
+        return False
+    return all(map(LARGEST.__ge__, map(abs, given)))  # not so for NaN
 
 
 def _parse_whole(data: bytes) -> list[dict[str, Any]] | None:

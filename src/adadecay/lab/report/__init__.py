@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adadecay.lab.stats.analysis import Analysis, analyse
-from adadecay.lab.stats.evidence import gather
+from adadecay.lab.stats.data import load
 
 if TYPE_CHECKING:
     import polars
@@ -39,7 +39,7 @@ def write(study: Any, path: str | Path) -> Path:
         ...     report.write(polars.DataFrame(rows), f"{folder}/page.html").name
         'page.html'
     """
-    return write_analysis(analyse(gather(study)), Path(path))
+    return write_analysis(analyse(load(study)), Path(path))
 
 
 def write_analysis(
@@ -72,16 +72,16 @@ def figures(study: Any) -> dict[str, Any]:
     Returns:
         Charts in the order of the report; a notebook shows them as they are.
     """
-    from adadecay.lab.report.drawing import make_figures
+    from adadecay.lab.report.charts import make_figures
 
-    return {each.name: each.chart for each in make_figures(analyse(gather(study)))}
+    return {each.name: each.chart for each in make_figures(analyse(load(study)))}
 
 
 def comparisons(study: Any) -> "polars.DataFrame":
     """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
     import polars as pl
 
-    rows = comparison_rows(analyse(gather(study)))
+    rows = comparison_rows(analyse(load(study)))
     text, real = pl.String, pl.Float64
     schema = {"cell": text, "a": text, "b": text, "pairs": pl.Int64}
     schema |= dict.fromkeys(("difference", "low", "high", "p"), real)
@@ -111,7 +111,7 @@ def comparison_rows(analysis: Analysis) -> list[dict[str, Any]]:
 
 def verdict(study: Any) -> str:
     """Return what a study found, in one sentence, as its page says."""
-    from adadecay.lab.report.wording import Numbers, headline
+    from adadecay.lab.report.text import Numbers, headline
 
-    analysis = analyse(gather(study))
+    analysis = analyse(load(study))
     return headline(analysis, Numbers.fitting(analysis))

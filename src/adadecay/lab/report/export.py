@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.drawing import make_figures
+from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.latex import tex_tables
 from adadecay.lab.report.tables import printed_for
 from adadecay.lab.stats.analysis import Analysis

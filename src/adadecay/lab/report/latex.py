@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from adadecay.lab import paper
-from adadecay.lab.report.wording import Numbers
+from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.claims import cells_of_the_paper
+from adadecay.lab.stats.paper_claims import cells_of_the_paper
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import standard
 

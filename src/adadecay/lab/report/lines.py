@@ -1,4 +1,4 @@
-"""Lines: scores over epochs, over a setting, and over all cells at once.
+"""Lines: scores over epochs, over a setting, over effective decay, over all cells.
 
 In: an analysis and the look of each optimizer. Out: figures. Each chart has a parameter
 ``hidden``, a list of optimizers, and the curves one called ``first``, the first epoch
@@ -11,11 +11,27 @@ import altair as alt
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.figure import ZOOM, Figure, scales, sized
-from adadecay.lab.report.palette import Look
+from adadecay.lab.report.style import ZOOM, Figure, Look, Section, scales, sized
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["curves", "profile", "sweep_title", "sweeps"]
+__all__ = ["curves", "effective_decays", "profile", "sweep_title", "sweeps"]
+
+CURVES: Final = Section(
+    "curves",
+    "Over the epochs",
+    "Trimmed mean over trials at each epoch, with the middle 80 % of trials as a band. "
+    "The buttons hide an optimizer, or show the last epochs only, where the "
+    "differences are.",
+)
+EFFECTIVE: Final = Section(
+    "effective-decay",
+    "Over the effective decay",
+    "Trimmed mean over trials with its 95 % interval, over λ times the mean of θ: at "
+    "the same λ an optimizer that decays less stands further to the left. Where only "
+    "the size of the decay matters, all lie on one curve; what lies above it is due to "
+    "which weights decay.",
+)
+ACROSS: Final = Section("across", "Across cells", "")
 
 _WORDS: Final = {
     "weight_decay": "weight decay λ",
@@ -51,7 +67,7 @@ def curves(
         )
         kept = rows.drop("where")
         found.append(
-            Figure(f"curves-{place + 1}", "curve", str(where), caption, chart, kept)
+            Figure(f"curves-{place + 1}", CURVES, str(where), caption, chart, kept)
         )
     return found
 
@@ -123,6 +139,9 @@ def sweeps(
             continue
         stem = end if ends.count(end) == 1 else path.replace(".", "-")
         stem = stem.replace("_", "-")
+        lead = "Trimmed mean over trials with its 95 % interval."
+        anchor = f"over-{path.replace('.', '-')}"
+        section = Section(anchor, f"Over {sweep_title(path)}", lead)
         for place, ((where,), rows) in enumerate(
             table.group_by("where", maintain_order=True)
         ):
@@ -131,9 +150,10 @@ def sweeps(
                 f"{unit} over {sweep_title(path)} in {where}: trimmed mean over "
                 "trials with its 95 % interval."
             )
-            chart = sized(_sweep(rows, path, styles, unit, page), title, page=page)
+            drawn = _points(rows, sweep_title(path), styles, unit, page)
+            chart = sized(drawn, title, page=page)
             kept, name = rows.drop("where"), f"{stem}-{place + 1}"
-            found.append(Figure(name, path, str(where), caption, chart, kept))
+            found.append(Figure(name, section, str(where), caption, chart, kept))
     return found
 
 
@@ -153,23 +173,62 @@ def _axis(rows: pl.DataFrame, title: str) -> alt.X:
     return alt.X("value:Q", title=title, scale=scale, axis=axis)
 
 
-def _sweep(
-    rows: pl.DataFrame, path: str, styles: dict[str, Look], unit: str, page: bool
+def effective_decays(
+    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
+) -> list[Figure]:
+    """Return the scores over the effective decay, one figure for each cell."""
+    table = series.effective_decay(analysis)
+    if table.is_empty():
+        return []
+    found = []
+    for place, ((where,), rows) in enumerate(
+        table.group_by("where", maintain_order=True)
+    ):
+        caption = (
+            f"{unit} in {where} over the effective decay of each optimizer, λ times "
+            "the mean of θ over tensors and epochs (SGD's is 1): trimmed mean over "
+            "trials with its 95 % interval. Where only size matters, all lie on one "
+            "curve."
+        )
+        drawn = _points(rows, "λ × mean θ", styles, unit, page)
+        chart = sized(drawn, f"{where}: λ × mean θ", page=page)
+        name, kept = f"effective-decay-{place + 1}", rows.drop("where")
+        found.append(Figure(name, EFFECTIVE, str(where), caption, chart, kept))
+    return found
+
+
+def _points(
+    rows: pl.DataFrame, title: str, styles: dict[str, Look], unit: str, page: bool
 ) -> Any:
+    """Return scores with intervals over a value; a line joins those of a sweep.
+
+    A table with labels has points of several settings on one axis: there only
+    optimizers with three values or more have a line.
+    """
     names = rows["optimizer"].unique(maintain_order=True).to_list()
     colours, dashes = scales(styles, names)
     legend = None if page else alt.Legend(title=None)
-    numeric = rows.schema["value"].is_numeric()
-    hidden = alt.param(name="hidden", value=[])
+    labelled = "label" in rows.columns
+    axis = _axis(rows, title)
+    if labelled:
+        ticks = alt.Axis(format="~g", tickCount=6)
+        axis = alt.X("value:Q", title=title, axis=ticks, scale=alt.Scale(zero=False))
+        swept = pl.len().over("optimizer") >= series.FEWEST
+        rows = rows.with_columns(
+            path=pl.when(swept).then("optimizer").otherwise("label")
+        )
+    shown = "value:Q" if labelled else "value:N"
+    form = ".3g" if labelled else alt.Undefined
+    named = "label:N" if labelled else "optimizer:N"
     base = (
         alt.Chart(rows.drop("where"))
         .transform_filter("indexof(hidden, datum.optimizer) < 0")
         .encode(
-            x=_axis(rows, sweep_title(path)),
+            x=axis,
             color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
             tooltip=[
-                alt.Tooltip("optimizer:N"),
-                alt.Tooltip("value:N", title=sweep_title(path)),
+                alt.Tooltip(named, title="optimizer"),
+                alt.Tooltip(shown, title=title, format=form),
                 alt.Tooltip("mean:Q", format=".3f"),
                 alt.Tooltip("low:Q", format=".3f", title="from"),
                 alt.Tooltip("high:Q", format=".3f", title="to"),
@@ -177,21 +236,18 @@ def _sweep(
             ],
         )
     )
-    scale = alt.Scale(zero=False)
-    line = base.mark_line(strokeWidth=2).encode(
-        y=alt.Y("mean:Q", title=unit, scale=scale),
-        strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
-    )
-    dots = base.mark_point(filled=True, size=60, opacity=1).encode(
-        y=alt.Y("mean:Q", title=unit, scale=scale)
-    )
+    value = alt.Y("mean:Q", title=unit, scale=alt.Scale(zero=False))
+    dash = alt.StrokeDash("optimizer:N", scale=dashes, legend=legend)
+    split = {"detail": "path:N"} if labelled else {"strokeDash": dash}
+    line = base.mark_line(strokeWidth=2).encode(y=value, **split)
+    dots = base.mark_point(filled=True, size=60, opacity=1).encode(y=value)
     bars = base.mark_rule(strokeWidth=1.5).encode(
-        y=alt.Y("low:Q", title=unit, scale=scale), y2=alt.Y2("high:Q")
+        y=alt.Y("low:Q", title=unit, scale=alt.Scale(zero=False)), y2=alt.Y2("high:Q")
     )
-    layers = [line, dots] if numeric else [dots]
+    layers = [line, dots] if rows.schema["value"].is_numeric() else [dots]
     if rows["low"].null_count() < len(rows):  # one trial has no interval
         layers.insert(0, bars)
-    return alt.layer(*layers).add_params(hidden)
+    return alt.layer(*layers).add_params(alt.param(name="hidden", value=[]))
 
 
 def profile(analysis: Analysis, styles: dict[str, Look], *, page: bool) -> list[Figure]:
@@ -230,7 +286,7 @@ def profile(analysis: Analysis, styles: dict[str, Look], *, page: bool) -> list[
     return [
         Figure(
             "profile",
-            "profile",
+            ACROSS,
             named,
             caption,
             sized(chart, named, page=page, height=280),

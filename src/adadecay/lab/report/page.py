@@ -17,14 +17,13 @@ import jinja2
 import vl_convert
 
 from adadecay.lab import paper
-from adadecay.lab.report import tables, wording
-from adadecay.lab.report.drawing import make_figures, styles_of
-from adadecay.lab.report.figure import Figure
-from adadecay.lab.report.lines import sweep_title
-from adadecay.lab.report.palette import DARK
-from adadecay.lab.report.remarks import counts, remarks
-from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
-from adadecay.lab.stats.claims import CLAIM_RULES
+from adadecay.lab.report import tables, text
+from adadecay.lab.report.caveats import caveats, counts
+from adadecay.lab.report.charts import FORESTS, make_figures, styles_of
+from adadecay.lab.report.style import DARK, Figure, Section
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.claims import CLAIM_RULES, ClaimResult
+from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.verdicts import EFFECT_RULES, RULES, Verdict
 
 __all__ = ["render"]
@@ -42,12 +41,6 @@ ICONS: Final = {
     "not comparable": "≠",
     "not tested": "·",
     "chosen on the scores shown": "·",
-}
-SECTIONS: Final = {
-    "curve": ("curves", "Over the epochs"),
-    "profile": ("across", "Across cells"),
-    "decay_had": ("decay-had", "Over the decay that each had"),
-    "theta": ("theta", "What θ does"),
 }
 MOST_CARDS: Final = 24
 
@@ -91,36 +84,36 @@ def _template() -> jinja2.Template:
 
 
 def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
-    evidence = analysis.evidence
-    numbers = wording.Numbers.fitting(analysis)
+    data = analysis.data
+    numbers = text.Numbers.fitting(analysis)
     cards = _claim_cards(analysis, numbers) or _effect_cards(analysis, numbers)
     return {
-        "title": evidence.title or evidence.name,
-        "name": evidence.name,
-        "summary": evidence.summary,
-        "headline": wording.headline(analysis, numbers),
-        "remarks": remarks(analysis),
+        "title": data.title or data.name,
+        "name": data.name,
+        "summary": data.summary,
+        "headline": text.headline(analysis, numbers),
+        "remarks": caveats(analysis),
         "facts": _facts(analysis),
         "cards": [card for card in cards if card.verdict != "not tested"],
         "untested": [card for card in cards if card.verdict == "not tested"],
         "more_cards": max(0, len(analysis.comparisons) - MOST_CARDS),
-        "of_the_paper": evidence.paper,
+        "of_the_paper": data.paper,
         "rules": [(str(verdict), when) for verdict, when in RULES],
         "claim_rules": [(str(verdict), when) for verdict, when in CLAIM_RULES],
         "effect_rules": [(str(effect), when) for effect, when in EFFECT_RULES],
-        "forests": [figure for figure in figures if figure.kind == "forest"],
+        "forests": [figure for figure in figures if figure.section is FORESTS],
         "comparisons": tables.for_page(tables.comparison_table(analysis, numbers)),
         "matrix": tables.matrix(analysis, numbers),
         "arms": tables.arm_table(analysis, numbers),
         "sections": _sections(analysis, figures),
         "standings": analysis.standings,
         "thetas": analysis.thetas,
-        "problems": evidence.problems,
-        "origins": evidence.facts,
+        "problems": data.problems,
+        "origins": data.facts,
         "seeds": _seeds(analysis),
         "paper": paper,
-        "score_name": evidence.score_name,
-        "larger_is_better": evidence.larger_is_better,
+        "score_name": data.score_name,
+        "larger_is_better": data.larger_is_better,
         "trim": analysis.trim,
         "baseline": analysis.baseline,
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -132,39 +125,39 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
     }
 
 
-def _claim_cards(analysis: Analysis, numbers: wording.Numbers) -> list[Card]:
-    if not analysis.evidence.paper:
+def _claim_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
+    if not analysis.data.paper:
         return []
     if all(each.verdict is Verdict.NOT_TESTED for each in analysis.claims):
         return []
     return [_claim_card(each, numbers) for each in analysis.claims]
 
 
-def _claim_card(result: ClaimResult, numbers: wording.Numbers) -> Card:
+def _claim_card(result: ClaimResult, numbers: text.Numbers) -> Card:
     rule = f"Tested as: {result.claim.test}. “{result.verdict}” here means: "
     when = dict(CLAIM_RULES)[result.verdict]
-    words = wording.claim_words(result, numbers)
+    words = text.claim_words(result, numbers)
     return Card(
         result.claim.statement,
         str(result.verdict),
         words,
         f"{rule}{when}.",
         result.claim.ours,
-        wording.claim_cells(result, numbers),
+        text.claim_cells(result, numbers),
     )
 
 
-def _effect_cards(analysis: Analysis, numbers: wording.Numbers) -> list[Card]:
+def _effect_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
     return [_effect_card(each, numbers) for each in analysis.judged[:MOST_CARDS]]
 
 
-def _effect_card(judged: Judged, numbers: wording.Numbers) -> Card:
+def _effect_card(judged: Judged, numbers: text.Numbers) -> Card:
     comparison = judged.comparison
-    title = f"{wording.versus(comparison)}, {comparison.ours.where}"
+    title = f"{text.versus(comparison)}, {comparison.ours.where}"
     if judged.chosen_on_scores:
-        return Card(title, judged.words, wording.chosen_words(comparison, numbers))
+        return Card(title, judged.words, text.chosen_words(comparison, numbers))
     when = dict(EFFECT_RULES)[comparison.effect]
-    words = wording.effect_words(comparison, numbers)
+    words = text.effect_words(comparison, numbers)
     rule = f"“{comparison.effect}” means: {when}, in the Holm-adjusted 95 % interval."
     return Card(title, str(comparison.effect), words, rule)
 
@@ -192,33 +185,23 @@ def _seeds(analysis: Analysis) -> list[tuple[int, int]]:
 
 def _range(values: list[int]) -> str:
     if not values:
-        return wording.DASH
+        return text.DASH
     low, high = values[0], values[-1]
     return str(low) if low == high else f"{low} to {high}"
 
 
 def _sections(analysis: Analysis, figures: list[Figure]) -> list[dict[str, Any]]:
     styles = styles_of(analysis)
+    groups: dict[Section, list[Figure]] = {}
+    for figure in figures:
+        if figure.section is not FORESTS:
+            groups.setdefault(figure.section, []).append(figure)
     found = []
-    kinds = dict.fromkeys(figure.kind for figure in figures if figure.kind != "forest")
-    for kind in kinds:
-        members = [figure for figure in figures if figure.kind == kind]
-        over = f"over-{kind.replace('.', '-')}", f"Over {sweep_title(kind)}"
-        anchor, title = SECTIONS.get(kind, over)
-        names: dict[str, None] = {}
-        for figure in members:
-            if "optimizer" in figure.table.columns:
-                names |= dict.fromkeys(figure.table["optimizer"].to_list())
+    for section, members in groups.items():
+        drawn = [each.table for each in members if "optimizer" in each.table.columns]
+        names = dict.fromkeys(name for table in drawn for name in table["optimizer"])
         legend = [(name, styles[name]) for name in names]
-        found.append(
-            {
-                "kind": kind,
-                "anchor": anchor,
-                "title": title,
-                "figures": members,
-                "legend": legend,
-            }
-        )
+        found.append({"section": section, "figures": members, "legend": legend})
     return found
 
 

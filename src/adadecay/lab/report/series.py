@@ -13,8 +13,8 @@ from scipy import stats
 
 from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
 from adadecay.lab.stats.aggregate import performance_profile
-from adadecay.lab.stats.analysis import Analysis, Judged
-from adadecay.lab.stats.comparisons import Comparison
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.compare import Comparison, Judged
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
 from adadecay.lab.stats.selection import DECAY
@@ -23,6 +23,7 @@ __all__ = [
     "curves",
     "difference_rows",
     "differences",
+    "effective_decay",
     "profiles",
     "settings_text",
     "sweep",
@@ -31,6 +32,7 @@ __all__ = [
     "theta_spread",
 ]
 
+FEWEST: Final = 3  # points that make a line, or a figure of effective decay
 MOST_LAYERS: Final = 16
 MOST_POINTS: Final = 101
 
@@ -45,7 +47,7 @@ def curves(analysis: Analysis) -> pl.DataFrame:
     Trials that are still running take part as far as they are; the column ``trials``
     says how many there are at each epoch.
     """
-    results = analysis.evidence.results
+    results = analysis.data.results
     if results.is_empty():
         return pl.DataFrame()
     table = complete(results).filter(
@@ -224,6 +226,25 @@ def _sweep_groups(analysis: Analysis, path: str) -> dict[tuple[str, str], list[A
     return found
 
 
+def effective_decay(analysis: Analysis) -> pl.DataFrame:
+    """Return one row for each arm whose θ is known: λ × mean θ, and its score."""
+    known = {(each.where, each.optimizer): each.mean for each in analysis.thetas}
+    rows = []
+    for arm in analysis.arms:
+        theta = 1.0 if arm.name == "sgd" else known.get((arm.where, arm.optimizer))
+        decay = arm.setting.get(DECAY)
+        if theta is None or decay is None or not arm.scores.size:
+            continue
+        names = {"where": arm.where, "optimizer": arm.method, "label": arm.optimizer}
+        value = {"value": float(f"{decay * theta:.4g}")}
+        rows.append(names | value | scored(arm, analysis.trim))
+    found = pl.DataFrame(rows)
+    if found.is_empty():
+        return found
+    enough = pl.len().over("where") >= FEWEST
+    return found.filter(enough, pl.col("where").is_in({where for where, _ in known}))
+
+
 def profiles(analysis: Analysis) -> pl.DataFrame:
     """Return the performance profile of each optimizer over all cells."""
     if not analysis.standings:
@@ -245,7 +266,7 @@ def profiles(analysis: Analysis) -> pl.DataFrame:
 
 def _with_names(analysis: Analysis) -> pl.DataFrame:
     """Return the rates of one arm a cell: at the paper's settings if it has them."""
-    rates = analysis.evidence.rates
+    rates = analysis.data.rates
     if rates is None or rates.is_empty() or analysis.trials.is_empty():
         return pl.DataFrame()
     who = analysis.trials.filter(pl.col("optimizer_name") == "adadecay")

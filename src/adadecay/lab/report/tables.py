@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adadecay.lab import paper
-from adadecay.lab.report.wording import DASH, Numbers, p_text
-from adadecay.lab.stats.analysis import Analysis, Judged
+from adadecay.lab.report.text import DASH, Numbers, p_text
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import ALPHA, standard
@@ -128,7 +129,7 @@ def _without_paper(
     analysis: Analysis, columns: tuple[Column, ...], rows: Rows
 ) -> tuple[tuple[Column, ...], Rows]:
     """Leave out the paper's columns where the study has nothing to do with it."""
-    if analysis.evidence.paper:
+    if analysis.data.paper:
         return columns, rows
     kept = [i for i, each in enumerate(columns) if "paper" not in each.title.lower()]
     return tuple(columns[i] for i in kept), tuple(
@@ -177,7 +178,7 @@ ARM_COLUMNS = (
 
 def printed_for(analysis: Analysis, arm: Arm) -> paper.Published | None:
     """Return the paper's cell for an arm that has the paper's settings."""
-    if not analysis.evidence.paper:
+    if not analysis.data.paper:
         return None
     alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
     name = paper.canonical(arm.name)
@@ -195,7 +196,7 @@ def arm_table(analysis: Analysis, numbers: Numbers) -> Table:
         for column in ARM_COLUMNS
     ]
     columns, rows = _without_paper(analysis, tuple(named), rows)
-    caption = f"All settings: {analysis.evidence.score_name} over finished trials."
+    caption = f"All settings: {analysis.data.score_name} over finished trials."
     return Table(caption, columns, rows)
 
 
@@ -267,10 +268,10 @@ def matrix(analysis: Analysis, numbers: Numbers) -> Matrix | None:
         name = next(arm for arm in arms if arm is not None).where
         rows.append((name, _entries(analysis, arms, numbers)))
     caption = (
-        f"{analysis.evidence.score_name}: trimmed average of each cell and optimizer, "
+        f"{analysis.data.score_name}: trimmed average of each cell and optimizer, "
         "the best of a row in bold."
     )
-    if analysis.evidence.paper:
+    if analysis.data.paper:
         caption += " The paper's average stands below ours."
     return Matrix(caption, tuple(labels), tuple(rows))
 
@@ -280,7 +281,7 @@ def _entries(
 ) -> tuple[Entry, ...]:
     averages = [arm.average(trim=analysis.trim) if arm else None for arm in arms]
     known = [value for value in averages if value is not None]
-    pick: Any = max if analysis.evidence.larger_is_better else min
+    pick: Any = max if analysis.data.larger_is_better else min
     best = pick(known) if known else None
     entries = []
     for arm, average in zip(arms, averages, strict=True):

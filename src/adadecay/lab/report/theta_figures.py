@@ -4,17 +4,24 @@ In: an analysis with rates. Out: two figures for each cell; the line at 1 is whe
 paper puts the average.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import altair as alt
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.figure import INK, ZOOM, Figure, sized
-from adadecay.lab.report.palette import ramp
+from adadecay.lab.report.style import INK, ZOOM, Figure, Section, ramp, sized
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["thetas"]
+__all__ = ["THETA", "thetas"]
+
+THETA: Final = Section(
+    "theta",
+    "What θ does",
+    "The mean θ of each layer at each epoch, averaged over trials; and how those means "
+    "spread over trials and epochs: the middle half thick, 5 % to 95 % thin, the "
+    "median a dot. The dashed line is 1. Of networks with many layers, 16 are shown.",
+)
 
 
 def _one_rule() -> Any:
@@ -25,46 +32,28 @@ def thetas(analysis: Analysis, *, page: bool) -> list[Figure]:
     """Return θ over time and its spread, for each cell that recorded it."""
     found = []
     times, spreads = series.theta_by_layer(analysis), series.theta_spread(analysis)
-    if times.is_empty():
-        return []
-    for place, ((where,), rows) in enumerate(
-        times.group_by("where", maintain_order=True)
-    ):
-        kept = rows.drop("where")
+    known = [] if times.is_empty() else times["where"].to_list()
+    for place, where in enumerate(dict.fromkeys(known), start=1):
+        time, spread = (
+            rows.filter(pl.col("where") == where).drop("where")
+            for rows in (times, spreads)
+        )
         caption = (
             f"Mean θ of each layer over epochs in {where}, averaged over trials; "
             "the dashed line is 1, where the paper puts the average."
         )
-        chart = sized(_theta_time(kept), f"{where}: θ over time", page=page)
-        found.append(
-            Figure(
-                f"theta-{place + 1}",
-                "theta",
-                f"{where}: over time",
-                caption,
-                chart,
-                kept,
-            )
-        )
-        spread = spreads.filter(pl.col("where") == where).drop("where")
+        chart = sized(_theta_time(time), f"{where}: θ over time", page=page)
+        title = f"{where}: over time"
+        found.append(Figure(f"theta-{place}", THETA, title, caption, chart, time))
         caption = (
             f"How mean θ spreads over trials and epochs in {where}: the middle half "
             "(thick), 5 % to 95 % (thin), the median (dot)."
         )
-        height = 22 * len(spread) + 10
-        chart = sized(
-            _theta_spread(spread), f"{where}: spread of θ", page=page, height=height
-        )
-        found.append(
-            Figure(
-                f"theta-spread-{place + 1}",
-                "theta",
-                f"{where}: spread",
-                caption,
-                chart,
-                spread,
-            )
-        )
+        height, title = 22 * len(spread) + 10, f"{where}: spread"
+        drawn = _theta_spread(spread)
+        chart = sized(drawn, f"{where}: spread of θ", page=page, height=height)
+        name = f"theta-spread-{place}"
+        found.append(Figure(name, THETA, title, caption, chart, spread))
     return found
 
 

@@ -3,11 +3,11 @@
 ``scores``        epoch table → one score for each trial → arms (trials of one setting)
 ``intervals``     paired differences → trimmed-t, BCa, Yuen
 ``significance``  sign-flip test, Holm, probability of improvement, smallest difference
-``comparisons``   two arms → a :class:`Comparison`; a family of them, Holm-adjusted
+``compare``       two arms → a :class:`Comparison`; a family of them, Holm-adjusted
 ``verdicts``      the rule that was fixed before any result
-``claims``        the paper's claims, by name, each with its verdict
+``claims``        a claim, and its verdict; ``paper_claims``: the paper's, and ours
 ``aggregate``     many cells → one standing for each optimizer, performance profile
-``evidence``      what a study hands over; ``kept``: the same as a small folder
+``data``          what a study hands over; ``snapshot``: the same as a small folder
 ``analysis``      a study's tables → everything above, once, for the report
 """
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adadecay.lab.stats.comparisons import common_scores
+from adadecay.lab.stats.compare import common_scores
 from adadecay.lab.stats.intervals import LEVEL, Interval, TrimmedMean, trimmed_mean
 from adadecay.lab.stats.scores import Arm
 

@@ -1,6 +1,6 @@
 """Merge the trials of a study into a snapshot, by trial id.
 
-In: a snapshot, the same study as it was run elsewhere, and its plan. Out: the evidence
+In: a snapshot, the same study as it was run elsewhere, and its plan. Out: the data
 of both, in the order of the plan. No finished trial is lost or replaced.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from adadecay.lab.plan import Plan
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 from adadecay.lab.tables import SETTING_SCHEMA, setting_columns
 
 __all__ = ["FINISHED", "merge"]
@@ -20,7 +20,7 @@ FINISHED: Final = ("done", "diverged")
 PLACE: Final = ("cell", "optimizer", "number")
 
 
-def merge(old: Evidence, new: Evidence, plan: Plan) -> Evidence:
+def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
     """Return the trials of a snapshot together with those of a study.
 
     Args:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from adadecay.lab import paper
 from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.settings import Setting
 from adadecay.lab.stats.scores import Arm
 
 __all__ = [
@@ -46,6 +47,11 @@ class Pair:
     published: float | None = None
     reference: float | None = None
     chosen_on_scores: bool = False
+
+    @property
+    def key(self) -> tuple[Setting, Setting]:
+        """The two settings, which name the pair."""
+        return self.ours.setting, self.other.setting
 
     @property
     def held_against(self) -> float | None:

@@ -1,6 +1,6 @@
 """The claims over everything that was run: many snapshots → one row for each claim.
 
-In: the evidence of several studies. Out: each claim judged once on the union of their
+In: the data of several studies. Out: each claim judged once on the union of their
 trials, none counted twice, and beside it what the paper's own number of trials could
 have shown.
 """
@@ -14,14 +14,15 @@ import polars as pl
 
 from adadecay.lab import paper
 from adadecay.lab.files import StoreError
-from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged, analyse
-from adadecay.lab.stats.claims import cells_of_the_paper
-from adadecay.lab.stats.comparisons import common_scores
-from adadecay.lab.stats.evidence import Evidence
-from adadecay.lab.stats.kept import is_kept, read_kept
+from adadecay.lab.stats.analysis import Analysis, analyse
+from adadecay.lab.stats.claims import ClaimResult
+from adadecay.lab.stats.compare import Judged, common_scores
+from adadecay.lab.stats.data import StudyData
+from adadecay.lab.stats.paper_claims import cells_of_the_paper
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import Pair, standard
 from adadecay.lab.stats.significance import smallest_difference
+from adadecay.lab.stats.snapshot import is_snapshot, read_snapshot
 
 __all__ = [
     "SMALLER_DECAY",
@@ -52,7 +53,7 @@ class ClaimRow:
     sized: int
 
 
-def read_snapshots(folder: str | Path) -> dict[str, Evidence]:
+def read_snapshots(folder: str | Path) -> dict[str, StudyData]:
     """Return every snapshot below a folder that is compared with the paper."""
     root = Path(folder)
     folders = sorted({path.parent for path in root.glob("**/results.parquet")})
@@ -62,16 +63,16 @@ def read_snapshots(folder: str | Path) -> dict[str, Evidence]:
             "writes one."
         )
     found = {
-        each.relative_to(root).as_posix(): read_kept(each)
+        each.relative_to(root).as_posix(): read_snapshot(each)
         for each in folders
-        if is_kept(each)
+        if is_snapshot(each)
     }
-    return {name: evidence for name, evidence in found.items() if evidence.paper}
+    return {name: data for name, data in found.items() if data.paper}
 
 
-def unite(evidences: Sequence[Evidence]) -> Evidence:
+def unite(studies: Sequence[StudyData]) -> StudyData:
     """Return the union of studies with the same score: each trial once."""
-    results = pl.concat([each.results for each in evidences], how="diagonal_relaxed")
+    results = pl.concat([each.results for each in studies], how="diagonal_relaxed")
     results = results.unique(["trial", "epoch"], keep="first", maintain_order=True)
     if "setting" in results.columns:  # one label for a setting, whatever studies say
         names = {"cell", "optimizer", "method"} & set(results.columns)
@@ -83,11 +84,11 @@ def unite(evidences: Sequence[Evidence]) -> Evidence:
             .alias(name)
             for name in sorted(names)
         )
-    rates = [each.rates for each in evidences if each.rates is not None]
+    rates = [each.rates for each in studies if each.rates is not None]
     joined = pl.concat(rates, how="diagonal_relaxed") if rates else None
     if joined is not None:
         joined = joined.unique(["trial", "epoch", "layer"], maintain_order=True)
-    return replace(evidences[0], results=results, rates=joined, name="all studies")
+    return replace(studies[0], results=results, rates=joined, name="all studies")
 
 
 def control_pairs(arms: Sequence[Arm]) -> list[Pair]:
@@ -108,13 +109,13 @@ def control_pairs(arms: Sequence[Arm]) -> list[Pair]:
     return pairs
 
 
-def analyse_all(evidences: Sequence[Evidence]) -> list[Analysis]:
+def analyse_all(studies: Sequence[StudyData]) -> list[Analysis]:
     """Return the analysis of all studies that hold nothing out, and of all that do.
 
     Each is one family of comparisons. Choosing a setting needs held-out data, so a
     trial with some is another experiment and is not mixed with the rest.
     """
-    parts = [[e for e in evidences if bool(e.chosen) == held] for held in (False, True)]
+    parts = [[e for e in studies if bool(e.chosen) == held] for held in (False, True)]
     return [analyse(unite(part), pairs=control_pairs) for part in parts if part]
 
 

@@ -1,16 +1,35 @@
-"""Colours and dashes for optimizers, and for verdicts.
+"""What figures share: colours and dashes, sections of the page, sizes, scales.
 
-In: labels. Out: a colour and a dash pattern for each. The colours are Okabe and Ito's,
-which readers with any common colour blindness tell apart, in the roles that the paper's
-own figures give them (SGD black, RMSprop yellow, Adam blue, Entropy-SGD magenta,
-Accelerated-SGD green, AdaDecay red); dashes say the same without colour.
+In: labels. Out: a colour and a dash pattern for each, and :class:`Figure`. The colours
+are Okabe and Ito's, which readers with any common colour blindness tell apart, in the
+roles that the paper's own figures give them (SGD black, RMSprop yellow, Adam blue,
+Entropy-SGD magenta, Accelerated-SGD green, AdaDecay red); dashes say the same without
+colour.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["DARK", "VERDICT_COLOURS", "Look", "looks", "ramp"]
+import altair as alt
+import polars as pl
+
+__all__ = [
+    "DARK",
+    "INK",
+    "VERDICT_COLOURS",
+    "ZOOM",
+    "Figure",
+    "Look",
+    "Section",
+    "looks",
+    "ramp",
+    "scales",
+    "sized",
+]
+
+# Without a key the wheel scrolls the page, as a reader expects.
+ZOOM: Final = "wheel![event.shiftKey || event.ctrlKey]"
 
 
 @dataclass(frozen=True)
@@ -89,7 +108,7 @@ def looks(names: Mapping[str, str]) -> dict[str, Look]:
         names: the registered name of the optimizer, by label.
 
     Example:
-        >>> from adadecay.lab.report.palette import looks
+        >>> from adadecay.lab.report.style import looks
         >>> looks({"sgd": "sgd", "mine": "adadecay"})["mine"].colour
         '#d55e00'
     """
@@ -108,3 +127,42 @@ def looks(names: Mapping[str, str]) -> dict[str, Look]:
         dash = DASHES[place // len(colours) % len(DASHES)]
         found[label] = Look(colours[place % len(colours)], dash)
     return found
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: its anchor, its heading, and what its figures show."""
+
+    anchor: str
+    title: str
+    lead: str
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A chart, its section, its heading, and a sentence on what it shows."""
+
+    name: str
+    section: Section
+    title: str
+    caption: str
+    chart: Any
+    table: pl.DataFrame
+
+
+def sized(chart: Any, title: str, *, page: bool, height: int = 240) -> Any:
+    """Return the chart as wide as the page's column, or as a figure by itself."""
+    if page:
+        return chart.properties(width="container", height=height)
+    return chart.properties(width=420, height=height, title=title)
+
+
+def scales(
+    styles: dict[str, Look], names: Sequence[str]
+) -> tuple[alt.Scale, alt.Scale]:
+    """Return the scales of colour and dash that give each name its look."""
+    colours = alt.Scale(domain=names, range=[styles[name].colour for name in names])
+    dashes = alt.Scale(
+        domain=names, range=[list(styles[name].dash) or [1, 0] for name in names]
+    )
+    return colours, dashes

@@ -1,14 +1,15 @@
-"""Scores over the decay that was had: λ times the mean of θ, SGD's being 1."""
+"""Scores over the effective decay: λ times the mean of θ, SGD's being 1."""
 
 import polars as pl
 import pytest
 from simulated_study import Setting, simulate
 
 from adadecay.lab.report import figures
-from adadecay.lab.report.decay_figures import decay_rows, decays
-from adadecay.lab.report.drawing import styles_of
+from adadecay.lab.report.charts import styles_of
+from adadecay.lab.report.lines import effective_decays
+from adadecay.lab.report.series import effective_decay
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence
+from adadecay.lab.stats.data import StudyData
 
 THETAS = {"adadecay": 0.75, "adadecay(weight_decay=0.001)": 0.8, "shuffled": 0.7}
 SETTINGS = [
@@ -32,12 +33,12 @@ def analysis():
     theta = pl.col("optimizer").replace_strict(THETAS, default=None)
     rates = results.filter(pl.col("optimizer").is_in(list(THETAS)))
     rates = rates.select("trial", "epoch", layer=pl.lit("0.weight"), mean_theta=theta)
-    return analyse(Evidence(results, rates=rates, name="mine"))
+    return analyse(StudyData(results, rates=rates, name="mine"))
 
 
 def test_each_point_lies_at_its_decay(analysis):
-    table = decay_rows(analysis)
-    found = dict(table.select("label", "decay").iter_rows())
+    table = effective_decay(analysis)
+    found = dict(table.select("label", "value").iter_rows())
     assert found == {
         "sgd": 5e-4,
         "adadecay": pytest.approx(3.75e-4),
@@ -53,12 +54,12 @@ def test_each_point_lies_at_its_decay(analysis):
 
 
 def test_it_is_a_figure_of_the_report(analysis):
-    (figure,) = decays(analysis, styles_of(analysis), "accuracy", page=False)
+    (figure,) = effective_decays(analysis, styles_of(analysis), "accuracy", page=False)
     assert len(figure.table) == 4
     figure.chart.to_dict()
-    assert "decay-had-1" in figures(analysis.evidence)
+    assert "effective-decay-1" in figures(analysis.data)
 
 
 def test_without_rates_there_is_nothing_to_draw(analysis):
-    bare = analyse(Evidence(analysis.evidence.results, name="mine"))
-    assert decays(bare, styles_of(bare), "accuracy", page=True) == []
+    bare = analyse(StudyData(analysis.data.results, name="mine"))
+    assert effective_decays(bare, styles_of(bare), "accuracy", page=True) == []

@@ -1,24 +1,71 @@
-"""Forest plots: every difference with its interval, and the paper's beside it.
+"""Figures: an analysis → Altair charts, the same for the page, a paper, a notebook.
 
-In: an analysis. Out: one figure for each pair of opponents.
+In: :class:`Analysis`. Out: figures in the order of the page. Forest plots (every
+difference with its interval, the paper's beside it) are drawn here.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import altair as alt
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.figure import INK, ZOOM, Figure, sized
-from adadecay.lab.report.palette import VERDICT_COLOURS
-from adadecay.lab.stats.analysis import Analysis, Judged
+from adadecay.lab.report.lines import curves, effective_decays, profile, sweeps
+from adadecay.lab.report.style import (
+    INK,
+    VERDICT_COLOURS,
+    ZOOM,
+    Figure,
+    Look,
+    Section,
+    looks,
+    sized,
+)
+from adadecay.lab.report.theta_figures import thetas
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.scores import spell_cell
 
-__all__ = ["forest_of_all", "forest_of_contrasts", "forests"]
+__all__ = [
+    "FORESTS",
+    "forest_of_all",
+    "forest_of_contrasts",
+    "make_figures",
+    "styles_of",
+]
+
+FORESTS: Final = Section("differences", "Differences", "")
 
 
-def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
+def styles_of(analysis: Analysis) -> dict[str, Look]:
+    """Return the look of every optimizer, and of each method."""
+    labels = {arm.optimizer: arm.name for arm in analysis.arms}
+    return looks(labels) | looks({arm.method: arm.name for arm in analysis.arms})
+
+
+def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
+    """Return every figure that the study has something to draw for.
+
+    Args:
+        analysis: of a study.
+        page: whether the report's page draws legends and titles itself.
+    """
+    alt.data_transformers.disable_max_rows()
+    styles = styles_of(analysis)
+    # Vega reads escapes in the title of an axis, and might make a control character.
+    unit = analysis.data.score_name.replace("\\", "/")
+    return [
+        *_forests(analysis, unit, page=page),
+        *curves(analysis, styles, unit, page=page),
+        *sweeps(analysis, styles, unit, page=page),
+        *profile(analysis, styles, page=page),
+        *effective_decays(analysis, styles, unit, page=page),
+        *thetas(analysis, page=page),
+    ]
+
+
+def _forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
     """Return a forest plot for each pair of opponents."""
     found = []
     tables = {
@@ -33,7 +80,7 @@ def forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
         ) + _diamonds(analysis)
         chart = sized(_forest(table), name, page=page, height=26 * len(table) + 10)
         found.append(
-            Figure(f"differences-{place + 1}", "forest", name, caption, chart, table)
+            Figure(f"differences-{place + 1}", FORESTS, name, caption, chart, table)
         )
     return found
 
@@ -49,14 +96,14 @@ def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
     table = table.with_columns(pl.Series("row", names, dtype=pl.String))
     if table["difference"].null_count() == len(table):
         return None
-    title = analysis.evidence.title or analysis.evidence.name
+    title = analysis.data.title or analysis.data.name
     caption = (
         f"Difference in {unit}: trimmed means of paired differences with their "
         "Holm-adjusted intervals; right of 0 is better. "
     ) + _diamonds(analysis)
     drawn = _forest(table, labels=420)
     chart = sized(drawn, title, page=False, height=22 * len(table) + 10)
-    return Figure("differences", "forest", title, caption, chart, table)
+    return Figure("differences", FORESTS, title, caption, chart, table)
 
 
 def _diamonds(analysis: Analysis) -> str:
@@ -153,7 +200,7 @@ def forest_of_contrasts(
     chart = chart.configure_axis(labelFontSize=13, titleFontSize=13)
     chart = chart.configure_view(stroke=None).configure_title(fontSize=14)
     title = "AdaDecay against SGD and the controls"
-    return Figure("overview", "forest", title, caption, chart, table)
+    return Figure("overview", FORESTS, title, caption, chart, table)
 
 
 def _contrasts(table: pl.DataFrame, cell: str, *, last: bool) -> Any:

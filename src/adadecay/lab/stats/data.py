@@ -1,6 +1,6 @@
-"""Evidence: what a study hands to the statistics and the report.
+"""StudyData: what a study hands to the statistics and the report.
 
-In: a ``Study``, or a bare table of results. Out: :class:`Evidence`, the tables and the
+In: a ``Study``, or a bare table of results. Out: :class:`StudyData`, the tables and the
 few facts about the study that decide how they are judged. Nothing is computed here.
 """
 
@@ -16,7 +16,7 @@ from adadecay.lab.files import read_record
 from adadecay.lab.settings import shown
 from adadecay.lab.stats.scores import SETTINGS
 
-__all__ = ["Evidence", "gather", "shown_table", "shown_value"]
+__all__ = ["StudyData", "load", "shown_table", "shown_value"]
 
 # What statistics and report read; a large study's other columns are let go at once.
 COLUMNS: Final = (
@@ -36,7 +36,7 @@ PROBLEM: Final = ("cell", "optimizer", "number", "status", "epochs_done", "reaso
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class StudyData:
     """A study's results and the facts that decide how they are judged.
 
     Args:
@@ -84,18 +84,18 @@ class Evidence:
         return self.name.partition("[")[0]
 
 
-def gather(study: Any) -> Evidence:
+def load(study: Any) -> StudyData:
     """Return the evidence of a ``Study``, or of a bare table of results.
 
     Args:
         study: a :class:`~adadecay.lab.Study`, a polars table with the columns of
-            ``Study.results()``, or an :class:`Evidence`, which comes back as it is.
+            ``Study.results()``, or an :class:`StudyData`, which comes back as it is.
     """
-    if isinstance(study, Evidence):
+    if isinstance(study, StudyData):
         return study
     if isinstance(study, pl.DataFrame):
         table = shown_table(study)
-        return Evidence(table, score_name=_score_name(table))
+        return StudyData(table, score_name=_score_name(table))
     if not all(hasattr(study, name) for name in ("spec", "plan", "results", "rates")):
         raise TypeError(
             f"A report needs a Study or a table of its results, not "
@@ -106,7 +106,7 @@ def gather(study: Any) -> Evidence:
     results = whole_results(study, trials).select(
         cs.by_name(*COLUMNS, require_all=False)
     )
-    return Evidence(
+    return StudyData(
         results,
         rates=_lean_rates(study.rates()),
         name=spec.name,

@@ -8,8 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from adadecay.lab.scoring import decimals_for
-from adadecay.lab.stats.analysis import Analysis, ClaimResult, Judged
-from adadecay.lab.stats.comparisons import Comparison
+from adadecay.lab.stats.analysis import Analysis
+from adadecay.lab.stats.claims import ClaimResult
+from adadecay.lab.stats.compare import Comparison, Judged
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
@@ -41,7 +42,7 @@ class Numbers:
     @classmethod
     def fitting(cls, analysis: Analysis) -> "Numbers":
         """Choose decimals so that the spread from trial to trial has two digits."""
-        percent = "%" in analysis.evidence.score_name
+        percent = "%" in analysis.data.score_name
         unit = " points" if percent else ""
         samples = [arm.scores.tolist() for arm in analysis.arms]
         return cls(decimals_for(samples, percent=percent), unit)
@@ -229,7 +230,7 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
     if not any(arm.scores.size for arm in analysis.arms):
         return _without_scores(analysis)
     tested = [each for each in analysis.claims if each.verdict != Verdict.NOT_TESTED]
-    if analysis.evidence.paper and tested:
+    if analysis.data.paper and tested:
         counts = _counted([each.verdict for each in tested])
         return f"Of {plural(len(tested), 'claim')} tested: {counts}."
     judged = [each for each in analysis.judged if not each.chosen_on_scores]

@@ -1,4 +1,4 @@
-"""Kept evidence: what a report needs of a study, as a small folder to be committed.
+"""Snapshots: what a report needs of a study, as a small folder to be committed.
 
 ::
 
@@ -7,7 +7,7 @@
       results.parquet   one row for each trial and epoch: ``Study.results()``
       rates.parquet     θ by trial, epoch and layer: its mean, plain and weighted by w²
 
-In: a ``Study``. Out: :class:`Evidence`, the same that :func:`gather` makes of the study
+In: a ``Study``. Out: :class:`StudyData`, the same that :func:`load` makes of the study
 itself, without its results folder and its checkpoints. ``results.parquet`` alone, or
 ``results.csv``, is enough: then the study's facts come from the built-in study of the
 folder's name. A snapshot may come from others: its texts are shown and not obeyed.
@@ -27,10 +27,10 @@ from pydantic import TypeAdapter
 
 from adadecay.lab.files import StoreError
 from adadecay.lab.spec_file import built_in_names, read_spec
-from adadecay.lab.stats.evidence import (
+from adadecay.lab.stats.data import (
     PROBLEM,
-    Evidence,
-    gather,
+    StudyData,
+    load,
     shown_table,
     shown_value,
     whole_results,
@@ -39,7 +39,7 @@ from adadecay.lab.stats.merging import FINISHED, merge
 from adadecay.lab.stats.scores import complete
 from adadecay.lab.tables import write_file, write_parquet
 
-__all__ = ["finished_ids", "is_kept", "keep", "read_kept"]
+__all__ = ["finished_ids", "is_snapshot", "keep", "read_snapshot"]
 
 FORMAT: Final = 2  # format 1 had losses, learning rates and θ in single precision
 TABLES: Final = ("results", "rates")
@@ -61,17 +61,17 @@ def keep(study: Any, folder: str | Path) -> list[Path]:
     folder = Path(folder)
     rates = study.rates().select(THETAS).unique(maintain_order=True)
     results = whole_results(study, study.trials())
-    evidence = replace(gather(study), results=results, rates=rates)
-    if is_kept(folder):
-        old = read_kept(folder)
-        if old.base != evidence.base:
+    data = replace(load(study), results=results, rates=rates)
+    if is_snapshot(folder):
+        old = read_snapshot(folder)
+        if old.base != data.base:
             raise StoreError(
                 f"{folder} holds a snapshot of {old.base!r}, which trials of "
-                f"{evidence.base!r} cannot join: give another folder."
+                f"{data.base!r} cannot join: give another folder."
             )
-        evidence = merge(old, evidence, study.plan)
+        data = merge(old, data, study.plan)
     folder.mkdir(parents=True, exist_ok=True)
-    return write_kept(evidence, folder)
+    return write_snapshot(data, folder)
 
 
 def finished_ids(folder: str | Path) -> frozenset[str]:
@@ -90,21 +90,21 @@ def finished_ids(folder: str | Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def write_kept(evidence: Evidence, folder: Path) -> list[Path]:
-    """Write evidence that was gathered already; see :func:`keep`."""
+def write_snapshot(data: StudyData, folder: Path) -> list[Path]:
+    """Write data that was gathered already; see :func:`keep`."""
     facts = {
-        each.name: getattr(evidence, each.name)
-        for each in fields(Evidence)
+        each.name: getattr(data, each.name)
+        for each in fields(StudyData)
         if each.name not in TABLES
     }
     paths = [folder / "study.json", folder / "results.parquet"]
     text = json.dumps({"format": FORMAT, **facts}, indent=1, ensure_ascii=False)
     write_file(paths[0], text.encode() + b"\n")
-    _write_table(evidence.results, paths[1])
+    _write_table(data.results, paths[1])
     (folder / "rates.parquet").unlink(missing_ok=True)  # of an earlier keeping
-    if evidence.rates is not None and not evidence.rates.is_empty():
+    if data.rates is not None and not data.rates.is_empty():
         paths.append(folder / "rates.parquet")
-        _write_table(evidence.rates, paths[-1])
+        _write_table(data.rates, paths[-1])
     return paths
 
 
@@ -113,13 +113,13 @@ def _write_table(table: pl.DataFrame, path: Path) -> None:
     write_parquet(plain, path, compression="zstd", compression_level=19)
 
 
-def is_kept(folder: Path) -> bool:
+def is_snapshot(folder: Path) -> bool:
     """Return whether a folder holds a kept study."""
     return any((folder / f"results.{kind}").is_file() for kind in ("parquet", "csv"))
 
 
-def read_kept(folder: str | Path, *, name: str | None = None) -> Evidence:
-    """Return the evidence of a folder that :func:`keep` wrote.
+def read_snapshot(folder: str | Path, *, name: str | None = None) -> StudyData:
+    """Return the data of a folder that :func:`keep` wrote.
 
     Args:
         folder: with ``results.parquet`` or ``results.csv``.
@@ -128,20 +128,20 @@ def read_kept(folder: str | Path, *, name: str | None = None) -> Evidence:
     Example:
         >>> import tempfile
         >>> from adadecay.lab import Study
-        >>> from adadecay.lab.stats.kept import keep, read_kept
+        >>> from adadecay.lab.stats.snapshot import keep, read_snapshot
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = keep(Study("quickstart", results=folder), f"{folder}/kept")
-        ...     read_kept(f"{folder}/kept").planned
+        ...     read_snapshot(f"{folder}/kept").planned
         20
     """
     folder = Path(folder)
-    if not is_kept(folder):
+    if not is_snapshot(folder):
         raise FileNotFoundError(
             f"{folder} has neither results.parquet nor results.csv: "
             "“adadecay results STUDY --keep FOLDER” writes it."
         )
     facts = _facts(folder / "study.json", name or folder.name)
-    return Evidence(_results(folder), rates=_rates(folder / "rates.parquet"), **facts)
+    return StudyData(_results(folder), rates=_rates(folder / "rates.parquet"), **facts)
 
 
 @contextlib.contextmanager
@@ -179,10 +179,10 @@ def _rates(path: Path) -> pl.DataFrame | None:
 
 
 def _facts(path: Path, name: str) -> dict[str, Any]:
-    """Return what is known of the study, in the types that Evidence has."""
+    """Return what is known of the study, in the types that StudyData has."""
     if not path.exists():
         return _built_in(name)
-    types = get_type_hints(Evidence)
+    types = get_type_hints(StudyData)
     with _one_sentence(path):
         facts = shown_value(json.loads(path.read_text("utf-8")))
         if not isinstance(facts, dict) or facts.pop("format", None) not in (1, FORMAT):

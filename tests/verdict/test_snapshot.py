@@ -11,8 +11,8 @@ from adadecay.commands import app
 from adadecay.lab import Study, report, run
 from adadecay.lab.files import StoreError
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.evidence import Evidence, gather
-from adadecay.lab.stats.kept import keep, read_kept, write_kept
+from adadecay.lab.stats.data import StudyData, load
+from adadecay.lab.stats.snapshot import keep, read_snapshot, write_snapshot
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):
         "results.parquet",
         "rates.parquet",
     ]
-    ours, theirs = gather(study), read_kept(tmp_path / "mine")
+    ours, theirs = load(study), read_snapshot(tmp_path / "mine")
     (numbers, thetas, keys), (same, rates, names) = told(ours), told(theirs)
     assert same == numbers
     assert rates == pytest.approx(thetas, rel=1e-6)  # a report reads θ as float32
@@ -52,7 +52,7 @@ def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):
 
 def test_a_kept_study_has_a_page(study, tmp_path):
     keep(study, tmp_path)
-    page = report.write(read_kept(tmp_path), tmp_path / "page.html")
+    page = report.write(read_snapshot(tmp_path), tmp_path / "page.html")
     assert "6 of 6" in page.read_text("utf-8")
 
 
@@ -63,7 +63,7 @@ def test_the_command_keeps_a_study(study, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "kept/results.parquet" in done.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
-    assert read_kept("kept").planned == 6
+    assert read_snapshot("kept").planned == 6
     done = CliRunner().invoke(app, [*words, "-o", "table"])
     assert {path.name for path in tmp_path.iterdir()} >= {"table.csv", "table.parquet"}
 
@@ -74,14 +74,14 @@ def test_an_exported_table_alone_is_enough(tmp_path, kind):
     folder.mkdir(parents=True)
     table = two_arms(0.3, trials=4)
     getattr(table, f"write_{kind}")(folder / f"results.{kind}")
-    evidence = read_kept(folder, name="paper/comparison")
+    evidence = read_snapshot(folder, name="paper/comparison")
     assert evidence.baseline == "sgd"
     assert evidence.title.startswith("Table 3")
     assert (
         told(evidence)[0]
-        == told(Evidence(table, paper=True, name="paper/comparison"))[0]
+        == told(StudyData(table, paper=True, name="paper/comparison"))[0]
     )
-    assert read_kept(folder, name="mine").baseline is None
+    assert read_snapshot(folder, name="mine").baseline is None
 
 
 def test_every_column_keeps_every_bit(study, tmp_path):
@@ -93,7 +93,7 @@ def test_every_column_keeps_every_bit(study, tmp_path):
 
 
 def test_a_study_without_rates_has_no_file_for_them(tmp_path):
-    write_kept(Evidence(two_arms(0.3, trials=4), name="mine"), tmp_path)
+    write_snapshot(StudyData(two_arms(0.3, trials=4), name="mine"), tmp_path)
     assert not (tmp_path / "rates.parquet").exists()
 
 
@@ -106,8 +106,8 @@ def test_rates_are_kept_for_every_optimizer(tmp_path):
         mean_theta=pl.lit(0.712345),
         power_theta=pl.lit(1.298765),
     )
-    write_kept(Evidence(table, rates=rates, name="mine"), tmp_path)
-    kept = read_kept(tmp_path).rates
+    write_snapshot(StudyData(table, rates=rates, name="mine"), tmp_path)
+    kept = read_snapshot(tmp_path).rates
     assert kept["trial"].to_list() == table["trial"].to_list()
     assert kept["epoch"].to_list() == table["epoch"].to_list()
     assert set(kept["mean_theta"]) == {0.712345}
@@ -116,9 +116,9 @@ def test_rates_are_kept_for_every_optimizer(tmp_path):
 
 def test_a_folder_without_results_or_of_another_version_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="--keep"):
-        read_kept(tmp_path)
-    write_kept(Evidence(two_arms(trials=2), name="mine"), tmp_path)
+        read_snapshot(tmp_path)
+    write_snapshot(StudyData(two_arms(trials=2), name="mine"), tmp_path)
     path = tmp_path / "study.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(StoreError, match="another version"):
-        read_kept(tmp_path)
+        read_snapshot(tmp_path)

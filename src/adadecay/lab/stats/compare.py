@@ -7,11 +7,13 @@ Holm-adjusted over the whole family. Positive always means that ours is better.
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.intervals import (
     LEVEL,
     TRIM,
@@ -21,6 +23,7 @@ from adadecay.lab.stats.intervals import (
     yuen,
 )
 from adadecay.lab.stats.scores import Arm
+from adadecay.lab.stats.selection import shortened_in
 from adadecay.lab.stats.significance import (
     holm,
     holm_intervals,
@@ -30,9 +33,18 @@ from adadecay.lab.stats.significance import (
     sign_flip,
     smallest_difference,
 )
-from adadecay.lab.stats.verdicts import Effect, judge_effect
+from adadecay.lab.stats.verdicts import Effect, Verdict, judge_effect
 
-__all__ = ["Comparison", "common_scores", "compare_family"]
+__all__ = [
+    "CHOSEN",
+    "Comparison",
+    "Judged",
+    "common_scores",
+    "compare_family",
+    "shortened",
+]
+
+CHOSEN: Final = "chosen on the scores shown"
 
 Floats = NDArray[np.float64]
 
@@ -71,6 +83,42 @@ class Comparison:
     def effect(self) -> Effect:
         """Whether ours helps, hurts, or neither was shown."""
         return judge_effect(self.interval)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A comparison, what the paper printed for it, and the verdict."""
+
+    comparison: Comparison
+    published: float | None
+    verdict: Verdict | None
+    shortened: tuple[str, ...] = ()
+    chosen_on_scores: bool = False
+
+    @property
+    def words(self) -> str:
+        """The verdict against the paper, or the effect by itself, or why neither."""
+        if self.chosen_on_scores:
+            return CHOSEN
+        return str(self.verdict or self.comparison.effect)
+
+
+def shortened(
+    data: StudyData, comparison: Comparison, *, holdout: bool = True
+) -> tuple[str, ...]:
+    """Return in words what a comparison has less of than the paper.
+
+    Args:
+        data: the study.
+        comparison: two of its arms.
+        holdout: whether data that are held out count.
+    """
+    found = [*data.shortened]
+    for arm in (comparison.ours, comparison.other):
+        found += [reason for reason in shortened_in(arm) if reason not in found]
+    if holdout and data.held_out:
+        found.append(f"{data.held_out:.0%} of the training set held out")
+    return tuple(found)
 
 
 Maker = Callable[[float], Interval | None]

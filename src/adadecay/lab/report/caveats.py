@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from adadecay.lab.report.wording import plural
+from adadecay.lab.report.text import plural
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import shortened_in
 
-__all__ = ["Remark", "counts", "is_finished", "load_coverage", "remarks"]
+__all__ = ["Caveat", "caveats", "counts", "is_finished", "load_coverage"]
 
 
 @dataclass(frozen=True)
-class Remark:
+class Caveat:
     """A heading and what it says; ``grave`` ones stand out."""
 
     title: str
@@ -25,7 +25,7 @@ class Remark:
     grave: bool = False
 
 
-def remarks(analysis: Analysis) -> list[Remark]:
+def caveats(analysis: Analysis) -> list[Caveat]:
     """Return every remark that applies to a study."""
     makers = (_unfinished, _shortened, _wrong, _lonely, _unequal, _test_set, _coverage)
     return [remark for maker in makers if (remark := maker(analysis)) is not None]
@@ -37,7 +37,7 @@ def counts(analysis: Analysis) -> dict[str, int]:
     for status in analysis.trials.get_column("status").to_list():
         found[status or "running"] = found.get(status or "running", 0) + 1
     started = sum(found.values())
-    planned = analysis.evidence.planned
+    planned = analysis.data.planned
     return {**found, "planned": max(started, planned or 0)}
 
 
@@ -48,7 +48,7 @@ def is_finished(analysis: Analysis) -> bool:
     return have["planned"] > 0 and ended >= have["planned"]
 
 
-def _unfinished(analysis: Analysis) -> Remark | None:
+def _unfinished(analysis: Analysis) -> Caveat | None:
     if is_finished(analysis):
         return None
     have = counts(analysis)
@@ -56,13 +56,13 @@ def _unfinished(analysis: Analysis) -> Remark | None:
         f"{have['done']:,} of {plural(have['planned'], 'trial')} are finished. Only "
         "they count; numbers, intervals and verdicts will change."
     )
-    return Remark("Unfinished study", text, grave=True)
+    return Caveat("Unfinished study", text, grave=True)
 
 
-def _shortened(analysis: Analysis) -> Remark | None:
-    if not analysis.evidence.paper:
+def _shortened(analysis: Analysis) -> Caveat | None:
+    if not analysis.data.paper:
         return None
-    reasons = [*analysis.evidence.shortened]
+    reasons = [*analysis.data.shortened]
     for arm in analysis.arms:
         reasons += [why for why in shortened_in(arm) if why not in reasons]
     if not reasons:
@@ -71,10 +71,10 @@ def _shortened(analysis: Analysis) -> Remark | None:
         f"Not as in the paper: {', '.join(reasons)}. What is affected is not "
         "comparable with the published numbers."
     )
-    return Remark("Shortened", text, grave=True)
+    return Caveat("Shortened", text, grave=True)
 
 
-def _wrong(analysis: Analysis) -> Remark | None:
+def _wrong(analysis: Analysis) -> Caveat | None:
     have = counts(analysis)
     bad = [
         f"{have[status]:,} {status}"
@@ -88,24 +88,24 @@ def _wrong(analysis: Analysis) -> Remark | None:
         "score and their pairs are left out, which flatters an optimizer that "
         "diverges; the table of trials says which."
     )
-    return Remark("Trials without a result", text, grave=True)
+    return Caveat("Trials without a result", text, grave=True)
 
 
-def _lonely(analysis: Analysis) -> Remark | None:
+def _lonely(analysis: Analysis) -> Caveat | None:
     most = max((arm.scores.size for arm in analysis.arms), default=0)
     if not analysis.judged and most:
         text = (
             "No comparison: the study names no baseline and has no SGD to stand in, "
             "or nothing to compare with it."
         )
-        return Remark("No baseline", text, grave=True)
+        return Caveat("No baseline", text, grave=True)
     if most == 1:
         text = "One trial each: no interval, no test, no verdict can be had from it."
-        return Remark("One trial", text, grave=True)
+        return Caveat("One trial", text, grave=True)
     return None
 
 
-def _unequal(analysis: Analysis) -> Remark | None:
+def _unequal(analysis: Analysis) -> Caveat | None:
     sizes: dict[str, set[int]] = {}
     for arm in analysis.arms:
         sizes.setdefault(arm.place, set()).add(int(arm.scores.size))
@@ -117,12 +117,12 @@ def _unequal(analysis: Analysis) -> Remark | None:
         "finished trials. Differences use the seeds they share; maxima are not "
         "comparable there, since more trials reach further."
     )
-    return Remark("Unequal trials", text)
+    return Caveat("Unequal trials", text)
 
 
-def _test_set(analysis: Analysis) -> Remark | None:
-    results = analysis.evidence.results
-    if analysis.evidence.held_out or "test_accuracy" not in results.columns:
+def _test_set(analysis: Analysis) -> Caveat | None:
+    results = analysis.data.results
+    if analysis.data.held_out or "test_accuracy" not in results.columns:
         return None
     if results.get_column("test_accuracy").null_count() == len(results):
         return None
@@ -131,8 +131,8 @@ def _test_set(analysis: Analysis) -> Remark | None:
         "epochs and trials is therefore chosen on it. The average of the last epochs "
         "is not chosen."
     )
-    text += " The paper does the same." if analysis.evidence.paper else ""
-    return Remark("The test set is used for validation", text)
+    text += " The paper does the same." if analysis.data.paper else ""
+    return Caveat("The test set is used for validation", text)
 
 
 def load_coverage() -> dict[str, Any]:
@@ -141,7 +141,7 @@ def load_coverage() -> dict[str, Any]:
     return tomllib.loads(text.read_text("utf-8"))
 
 
-def _coverage(analysis: Analysis) -> Remark | None:
+def _coverage(analysis: Analysis) -> Caveat | None:
     pairs = [each.pairs for each in analysis.comparisons if each.pairs >= 2]
     if not pairs:
         return None
@@ -157,4 +157,4 @@ def _coverage(analysis: Analysis) -> Remark | None:
         f"has trials that end badly, and in 95 % when both are alike (measured with "
         f"{worst['pairs']} pairs; docs/statistics.md)."
     )
-    return Remark("Few pairs", text)
+    return Caveat("Few pairs", text)
