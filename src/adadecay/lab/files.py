@@ -42,6 +42,7 @@ __all__ = [
     "read_state",
     "read_study",
     "read_timings",
+    "read_trial",
     "stored_studies",
     "trial_folder",
 ]
@@ -169,17 +170,22 @@ def read_timings(root: Path) -> dict[str, float]:
 
 def read_state(root: Path, trial_id: str) -> State:
     """Return how far a trial is, from its files."""
+    return _read_trial(root, trial_id)[0]
+
+
+def _read_trial(root: Path, trial_id: str) -> tuple[State, bytes]:
+    """Return how far a trial is, and its log; a damaged trial has none."""
     folder = os.fspath(trial_folder(root, trial_id))
     try:
-        return _state(folder)
+        log = _read(folder + "/epochs.jsonl") or b""
+        return _state(folder, log), log
     except StoreError as error:
-        return State("damaged", record={"reason": str(error)})
+        return State("damaged", record={"reason": str(error)}), b""
 
 
-def _state(folder: str) -> State:
+def _state(folder: str, log: bytes) -> State:
     done = _parse(_read(folder + "/done.json"))
-    log = _read(folder + "/epochs.jsonl")
-    if done is not None and _finished(folder, done, log or b""):
+    if done is not None and _finished(folder, done, log):
         return State(done["status"], done["epochs"], done)
     failed = _parse(_read(folder + "/failed.json"))
     if failed is not None:
@@ -224,15 +230,15 @@ def read_epochs(root: Path, trial_id: str) -> list[dict[str, Any]]:
 
     A damaged trial has none.
     """
-    folder = os.fspath(trial_folder(root, trial_id))
-    try:
-        done = _parse(_read(folder + "/done.json"))
-        log = _read(folder + "/epochs.jsonl") or b""
-        finished = done is not None and _finished(folder, done, log)
-    except StoreError:
-        return []
-    rows, _ = scan_rows(log, sure=finished and "digest" in (done or {}))
-    return [] if finished and done and len(rows) != done["epochs"] else rows
+    return read_trial(root, trial_id)[1]
+
+
+def read_trial(root: Path, trial_id: str) -> tuple[State, list[dict[str, Any]]]:
+    """Return how far a trial is, and its recorded epochs, from one reading."""
+    state, log = _read_trial(root, trial_id)
+    sure = state.finished and "digest" in (state.record or {})
+    rows, _ = scan_rows(log, sure=sure)
+    return state, [] if state.finished and len(rows) != state.epochs else rows
 
 
 def scan_epochs(path: Path) -> tuple[list[dict[str, Any]], list[int]]:

@@ -17,6 +17,7 @@ from adadecay.lab.files import (
     read_epochs,
     read_record,
     read_state,
+    read_trial,
 )
 from adadecay.lab.plan import Plan, Trial
 
@@ -126,10 +127,9 @@ def _results_chunk(trials: tuple[Trial, ...], root: Path) -> "polars.DataFrame":
     rows: list[dict[str, Any]] = []
     scores: list[tuple[Any, Any]] = []
     for trial in trials:
-        state = read_state(root, trial.id)
+        state, found = read_trial(root, trial.id)
         if state.status == "waiting":
             continue
-        found = read_epochs(root, trial.id)
         source += [len(fixed)] * len(found)
         fixed.append(trial_columns(trial, state))
         key = trial.definition.score
