@@ -54,7 +54,7 @@ def sign_flip(
         pairs = np.tile(np.arange(2), (RESAMPLES, values.size, 1))
         drawn = np.random.default_rng(seed).permuted(pairs, axis=-1)
         signs = 1.0 - 2.0 * drawn[..., 0]
-    null = stats.trim_mean(signs * values, trim, axis=-1)
+    null = np.asarray(stats.trim_mean(signs * values, trim, axis=-1))
     observed = float(stats.trim_mean(values, trim))
     close = abs(100 * np.finfo(np.float64).eps * observed)  # ties, but for rounding
     tails = [(null <= observed + close).sum(), (null >= observed - close).sum()]
