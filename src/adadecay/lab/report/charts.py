@@ -107,7 +107,7 @@ def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
 
 
 def _diamonds(analysis: Analysis) -> str:
-    return "Diamonds are the paper's." if analysis.evidence.paper else ""
+    return "Diamonds are the paper's." if analysis.data.paper else ""
 
 
 def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
