@@ -4,7 +4,7 @@
 ``intervals``     paired differences → trimmed-t, BCa, Yuen
 ``significance``  sign-flip test, Holm, probability of improvement, smallest difference
 ``compare``       two arms → a :class:`Comparison`; a family of them, Holm-adjusted
-``verdicts``      the rule that was fixed before any result
+``verdicts``      the rule of docs/statistics.md, and when it was amended
 ``claims``        a claim, and its verdict; ``paper_claims``: the paper's, and ours
 ``aggregate``     many cells → one standing for each optimizer, performance profile
 ``data``          what a study hands over; ``snapshot``: the same as a small folder

@@ -1,4 +1,4 @@
-"""The verdict rule of docs/statistics.md, fixed before any result and amended once.
+"""The verdict rule of docs/statistics.md, with the dates of its amendments there.
 
 In: the Holm-adjusted interval of a difference (ours − other, oriented so that positive
 is better), the published difference Δ with the interval that tests it, and what the
