@@ -317,7 +317,7 @@ def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
 
 def test_the_cost_of_an_epoch_is_told_as_the_command_prints_it(root, monkeypatch):
     costs = EpochCosts(bare=1.0, sgd=2.0, adadecay=2.5, by_hand=9.0, rounds=7)
-    monkeypatch.setattr(train, "measure_epochs", lambda rounds: costs)
+    monkeypatch.setattr(train, "measure_epochs", lambda rounds, **_: costs)
     done = CliRunner().invoke(app, ["bench", "train", "--no-workers", "--json"])
     (root / "benchmarks").mkdir()
     (root / "benchmarks" / "train.json").write_text(done.output)
