@@ -275,7 +275,7 @@ def test_the_demo_ends_with_a_report(tmp_path, monkeypatch):
     done = _invoke("demo", "--workers", 2)
     assert done.exit_code == 0, done.output
     assert "quickstart: 20 of 20 trials done" in done.output
-    page = tmp_path / "results" / "quickstart.html"
+    page = tmp_path / "results" / "reports" / "quickstart.html"
     assert str(page) in done.output.replace("\n", "")
     assert "adadecay" in page.read_text()
 
