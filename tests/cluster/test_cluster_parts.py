@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from lab_runs import small_study
 
+from adadecay.extras import install_command
 from adadecay.lab.datasets.cache import file_of, open_arrays, write
 from adadecay.lab.datasets.catalog import Part, digest
 from adadecay.lab.engines import (
@@ -176,7 +177,7 @@ def test_without_ray_one_sentence_says_what_to_install(tmp_path):
     assert ended.stdout == ""
     assert ended.stderr == (
         "adadecay: The engine 'ray' needs Ray, which is not installed: "
-        "pip install 'adadecay[ray]'\n"
+        f"{install_command('ray')}\n"
     )
 
 

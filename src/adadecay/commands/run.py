@@ -72,6 +72,10 @@ def run(
     """
     if device not in (None, "auto", "cpu", "cuda"):
         raise typer.BadParameter(f"{device!r} is none of auto, cpu, cuda.")
+    if engine == "ray":  # refused before anything is printed
+        from adadecay.lab.engines.ray.connection import import_ray
+
+        import_ray()
     if have:
         study = _without(study, have)
     outcome = run_study(
