@@ -168,7 +168,7 @@ def _axis(rows: pl.DataFrame, title: str) -> alt.X:
     by_factor = values[0] > 0 and values[-1] >= 10 * values[0]
     scale = alt.Scale(type="linear", zero=False, padding=12)
     if by_factor:  # a logarithmic axis has no zero to leave out
-        scale = alt.Scale(type="log", padding=12)
+        scale = alt.Scale(type="log", nice=False, padding=12)
     axis = alt.Axis(values=values, labelExpr="format(datum.value, '~g')", grid=False)
     return alt.X("value:Q", title=title, scale=scale, axis=axis)
 
