@@ -57,7 +57,7 @@ def _settings(plan: Plan) -> pl.DataFrame:
 
 
 def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Give the rows of planned trials the plan's labels, for each label of a trial."""
+    """Put the labels of the plan on the rows of planned trials, one for each."""
     settings = _settings(plan)
     planned = pl.col("trial").is_in(settings["trial"].to_list())
     bare = results.filter(planned).drop(set(settings.columns) - {"trial"}, strict=False)

@@ -189,7 +189,7 @@ class RayEngine:
         return list(ready)
 
     def _receive(self, stream: Any) -> Iterator[Event]:
-        """Give the events of a task's next message."""
+        """Yield the events of a task's next message."""
         running = self._running[stream]
         for event in self._next_events(stream, running):
             if isinstance(event, Started):
