@@ -86,7 +86,7 @@ def unsupported(
     allowed: Any = kernel.get("types", TYPES)
     is_there = is_on_gpu if "cuda" in kernel.get("devices", ()) else is_on_cpu
     present = [buffer for buffer in buffers if buffer is not None]
-    tensors = [*params, *grads, *present]
+    tensors = [*params, *present] if grads is params else [*params, *grads, *present]
     types, sizes = list(map(type_of, params)), list(map(size_of, params))
     if (
         len(present) in (0, len(params))

@@ -131,8 +131,9 @@ def groups_and_norms(
         found = local_groups([*first, *map(_pooled, others)])
         groups, others = found[: len(groups)], found[len(groups) :]
         local = groups if moments else None
-    total = _norm(groups)
-    return local, Norms(total, _norm(others) if weights else total)
+    norms = _norms([*groups, *others])
+    total = _norm(norms[: len(groups)])
+    return local, Norms(total, _norm(norms[len(groups) :]) if weights else total)
 
 
 def _pooled(group: GroupTensors) -> GroupTensors:
@@ -144,25 +145,39 @@ def _pooled(group: GroupTensors) -> GroupTensors:
     return group._replace(members=members, decays=True, unit_mean=False, change=None)
 
 
-def _norm(groups: list[GroupTensors]) -> Tensor:
-    """Return the norm of all gradients of groups, from moments where there are some.
+def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
+    """Return norms of parts of each group's gradients, in double.
 
-    The kernel's sums are in double, and take less time than torch's.
+    They come from moments where there are some: the kernel's sums take less time than
+    torch's, and least in a single call.
     """
-    norms: list[Tensor] = []
+    plain = [group.grads for group in groups if group.moments is None]
+    ends = [*itertools.accumulate(map(len, plain), initial=0)]
+    members = [[*range(*each)] for each in itertools.pairwise(ends)]
+    found = native.moments([grad for grads in plain for grad in grads], members)
+    rows = iter([] if found is None else found.unbind())
+    norms = []
     for group in groups:
-        grads, moments = group.grads, group.moments
-        if moments is None and grads:
-            moments = native.moments(grads, [[*range(len(grads))]])
-        if moments is not None:
-            count, mean, deviation = moments.unbind(1)[:3]
-            norms += (count.sqrt() * torch.hypot(mean, deviation)).double()
-            continue
-        for grad in grads:
-            half = grad.dtype in (torch.float16, torch.bfloat16)
-            kind = torch.float32 if half else None
-            norms.append(torch.linalg.vector_norm(grad, dtype=kind).double())
-    return torch.stack(norms).norm()  # type: ignore[no-any-return]
+        moments = next(rows, None) if group.moments is None else group.moments.T
+        if moments is None:
+            halves = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+            norms.append(
+                [
+                    torch.linalg.vector_norm(
+                        grad, dtype=halves.get(grad.dtype)
+                    ).double()
+                    for grad in group.grads
+                ]
+            )
+        else:
+            count, mean, deviation = moments[:3]
+            norm = (count.sqrt() * torch.hypot(mean, deviation)).double()
+            norms.append([*norm.reshape(-1)])
+    return norms
+
+
+def _norm(parts: list[list[Tensor]]) -> Tensor:
+    return torch.stack([norm for part in parts for norm in part]).norm()  # type: ignore[no-any-return]
 
 
 class _Layer(NamedTuple):
