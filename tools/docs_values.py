@@ -9,7 +9,6 @@ union of those that are compared with the paper, one family of comparisons.
 import functools
 import json
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ import polars as pl
 from adadecay.commands.list import rows as listed
 from adadecay.lab import paper
 from adadecay.lab.report.caveats import caveats, counts
-from adadecay.lab.report.charts import forest_of_all, forest_of_contrasts, styles_of
+from adadecay.lab.report.charts import forest_of_all, forest_of_contrasts
 from adadecay.lab.report.lines import effective_decays, sweeps
-from adadecay.lab.report.style import Figure
+from adadecay.lab.report.style import Figure, Theme
 from adadecay.lab.report.tables import Table, arm_table, comparison_table
-from adadecay.lab.report.text import DASH, Numbers, headline, plural
+from adadecay.lab.report.text import DASH, Numbers, counted, headline, plural
 from adadecay.lab.stats.analysis import Analysis, analyse
 from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.intervals import Interval
@@ -37,7 +36,6 @@ from adadecay.lab.stats.union import (
     claim_rows,
     unite,
 )
-from adadecay.lab.stats.verdicts import Verdict
 
 NOT_RUN = "*not run*"
 TRIALS = 10  # of a cell that somebody may still run
@@ -47,22 +45,15 @@ AGAINST = ("SGD", "SGD, smaller Î»", "matched", "shuffled", "SGD, both at best Î
 COVERAGE = Path(__file__).parents[1] / "src/adadecay/lab/stats/coverage.toml"
 
 
-def pick(source: Table, *titles: str) -> str:
+def pick(numbers: Numbers, source: Table, *titles: str) -> str:
     """Write some columns of a report's table, without those that say nothing."""
-    titled = {column.title: i for i, column in enumerate(source.columns)}
-    kept = [titled[title] for title in titles if title in titled]
-    kept = [i for i in kept if any(row[i].text != DASH for row in source.rows)]
-    columns = [source.columns[i] for i in kept]
-    lines = [[column.title for column in columns]]
-    lines += [["---:" if column.number else "---" for column in columns]]
-    lines += [[row[i].text.replace("|", "\\|") for i in kept] for row in source.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def counted(judged: Sequence[Judged]) -> str:
-    """Return how often each verdict was given: "1 replicated, 3 inconclusive"."""
-    verdicts = Counter(str(each.verdict) for each in judged)
-    return ", ".join(f"{verdicts[each]} {each}" for each in Verdict if verdicts[each])
+    columns, lines = source.pick(*titles).columns, []
+    for column in columns:
+        texts = [column.text(numbers, row).replace("|", "\\|") for row in source.rows]
+        if any(text != DASH for text in texts):
+            side = "---:" if column.number else "---"
+            lines.append([column.title, side, *texts])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*lines, strict=True))
 
 
 def lambda_of(arm: Arm) -> str:
@@ -285,11 +276,9 @@ class Values:
     def figures(self, name: str) -> list[Figure]:
         """Return the figures on a study's page: differences, sweeps, the decay had."""
         analysis = self.studies[name]
-        unit, styles = analysis.data.score_name, styles_of(analysis)
-        overview = forest_of_all(analysis, unit)
+        theme, overview = Theme.of(analysis), forest_of_all(analysis)
         found = [overview] if overview is not None else []
-        found += sweeps(analysis, styles, unit, page=False)
-        return [*found, *effective_decays(analysis, styles, unit, page=False)]
+        return [*found, *sweeps(analysis, theme), *effective_decays(analysis, theme)]
 
     @functools.cache  # noqa: B019
     def overview(self) -> Figure | None:

@@ -5,9 +5,9 @@ import pytest
 from simulated_study import Setting, simulate
 
 from adadecay.lab.report import figures
-from adadecay.lab.report.charts import styles_of
 from adadecay.lab.report.lines import effective_decays
 from adadecay.lab.report.series import effective_decay
+from adadecay.lab.report.style import Theme
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 
@@ -54,7 +54,7 @@ def test_each_point_lies_at_its_decay(analysis):
 
 
 def test_it_is_a_figure_of_the_report(analysis):
-    (figure,) = effective_decays(analysis, styles_of(analysis), "accuracy", page=False)
+    (figure,) = effective_decays(analysis, Theme.of(analysis))
     assert len(figure.table) == 4
     figure.chart.to_dict()
     assert "effective-decay-1" in figures(analysis.data)
@@ -62,4 +62,4 @@ def test_it_is_a_figure_of_the_report(analysis):
 
 def test_without_rates_there_is_nothing_to_draw(analysis):
     bare = analyse(StudyData(analysis.data.results, name="mine"))
-    assert effective_decays(bare, styles_of(bare), "accuracy", page=True) == []
+    assert effective_decays(bare, Theme.of(bare, page=True)) == []

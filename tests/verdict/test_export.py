@@ -14,8 +14,14 @@ from simulated_study import (
 )
 
 from adadecay.lab import paper
-from adadecay.lab.report.export import IMAGES, write_csv, write_images, write_tex
-from adadecay.lab.report.latex import escape, tex_tables
+from adadecay.lab.report.export import (
+    IMAGES,
+    escape,
+    tex_tables,
+    write_csv,
+    write_images,
+    write_tex,
+)
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 

@@ -52,10 +52,10 @@ def report(
     name_variants(study)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
     if json:
-        from adadecay.lab.report import comparison_rows
+        from adadecay.lab.report import compared
 
         found = {"study": study.name, "verdict": _headline(analysis), "page": path}
-        print_json({**found, "comparisons": comparison_rows(analysis)})
+        print_json({**found, "comparisons": compared(analysis).to_dicts()})
     else:
         typer.echo(f"{study.name}: {_headline(analysis)}")
         typer.echo(f"Report: {path}")

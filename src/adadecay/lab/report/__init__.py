@@ -79,34 +79,21 @@ def figures(study: Any) -> dict[str, Any]:
 
 def comparisons(study: Any) -> "polars.DataFrame":
     """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
+    return compared(analyse(load(study)))
+
+
+def compared(analysis: Analysis) -> "polars.DataFrame":
+    """Return one row for each comparison of an analysis."""
     import polars as pl
 
-    rows = comparison_rows(analyse(load(study)))
+    from adadecay.lab.report.tables import comparison_rows
+
     text, real = pl.String, pl.Float64
-    schema = {"cell": text, "a": text, "b": text, "pairs": pl.Int64}
-    schema |= dict.fromkeys(("difference", "low", "high", "p"), real)
-    return pl.DataFrame(rows, schema=schema | {"verdict": text})
-
-
-def comparison_rows(analysis: Analysis) -> list[dict[str, Any]]:
-    """Return one row for each comparison of an analysis."""
-    rows = []
-    for each in analysis.judged:
-        c = each.comparison
-        rows.append(
-            {
-                "cell": c.ours.place,
-                "a": c.ours.optimizer,
-                "b": c.other.optimizer,
-                "pairs": c.pairs,
-                "difference": c.difference,
-                "low": c.interval.low if c.interval else None,
-                "high": c.interval.high if c.interval else None,
-                "p": c.p_holm,
-                "verdict": each.words,
-            }
-        )
-    return rows
+    schema = {"cell": text, "ours": text, "other": text, "pairs": pl.Int64}
+    schema |= dict.fromkeys(("difference", "low", "high", "p_holm"), real)
+    rows = comparison_rows(analysis.judged)
+    table = pl.DataFrame(rows, schema=schema | {"words": text})
+    return table.rename({"ours": "a", "other": "b", "p_holm": "p", "words": "verdict"})
 
 
 def verdict(study: Any) -> str:

@@ -11,37 +11,23 @@ import altair as alt
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.lines import curves, effective_decays, profile, sweeps
+from adadecay.lab.report.lines import curves, effective_decays, profile, sweeps, thetas
 from adadecay.lab.report.style import (
     INK,
     VERDICT_COLOURS,
     ZOOM,
     Figure,
-    Look,
     Section,
-    looks,
-    sized,
+    Theme,
+    tips,
 )
-from adadecay.lab.report.theta_figures import thetas
+from adadecay.lab.report.tables import comparison_rows
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.scores import spell_cell
 
-__all__ = [
-    "FORESTS",
-    "forest_of_all",
-    "forest_of_contrasts",
-    "make_figures",
-    "styles_of",
-]
+__all__ = ["FORESTS", "forest_of_all", "forest_of_contrasts", "make_figures"]
 
 FORESTS: Final = Section("differences", "Differences", "")
-
-
-def styles_of(analysis: Analysis) -> dict[str, Look]:
-    """Return the look of every optimizer, and of each method."""
-    labels = {arm.optimizer: arm.name for arm in analysis.arms}
-    return looks(labels) | looks({arm.method: arm.name for arm in analysis.arms})
 
 
 def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
@@ -52,57 +38,41 @@ def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
         page: whether the report's page draws legends and titles itself.
     """
     alt.data_transformers.disable_max_rows()
-    styles = styles_of(analysis)
-    # Vega reads escapes in the title of an axis, and might make a control character.
-    unit = analysis.data.score_name.replace("\\", "/")
-    return [
-        *_forests(analysis, unit, page=page),
-        *curves(analysis, styles, unit, page=page),
-        *sweeps(analysis, styles, unit, page=page),
-        *profile(analysis, styles, page=page),
-        *effective_decays(analysis, styles, unit, page=page),
-        *thetas(analysis, page=page),
-    ]
+    theme = Theme.of(analysis, page=page)
+    makers = (_forests, curves, sweeps, profile, effective_decays, thetas)
+    return [figure for make in makers for figure in make(analysis, theme)]
 
 
-def _forests(analysis: Analysis, unit: str, *, page: bool) -> list[Figure]:
+def _forests(analysis: Analysis, theme: Theme) -> list[Figure]:
     """Return a forest plot for each pair of opponents."""
-    found = []
-    tables = {
-        name: table
-        for name, table in series.differences(analysis).items()
-        if table["difference"].null_count() < len(table)
-    }
-    for place, (name, table) in enumerate(tables.items()):
+    found: list[Figure] = []
+    for title, table in series.differences(analysis).items():
         caption = (
-            f"Difference in {unit}: {name}. Dots are trimmed means of paired "
+            f"Difference in {theme.unit}: {title}. Dots are trimmed means of paired "
             "differences, bars their Holm-adjusted intervals; right of 0 is better. "
         ) + _diamonds(analysis)
-        chart = sized(_forest(table), name, page=page, height=26 * len(table) + 10)
-        found.append(
-            Figure(f"differences-{place + 1}", FORESTS, name, caption, chart, table)
-        )
+        chart = theme.sized(_forest(table), title, height=26 * len(table) + 10)
+        name = f"differences-{len(found) + 1}"
+        found.append(Figure(name, FORESTS, title, caption, chart, table))
     return found
 
 
-def forest_of_all(analysis: Analysis, unit: str) -> Figure | None:
+def forest_of_all(analysis: Analysis) -> Figure | None:
     """Return every difference of a study in one figure, for a page that shows one."""
+    theme, title = Theme.of(analysis), analysis.data.title or analysis.data.name
     places = list(dict.fromkeys(arm.place for arm in analysis.arms))
     judged = sorted(
         analysis.judged, key=lambda each: places.index(each.comparison.ours.place)
     )
-    names = [series.full_name(each.comparison) for each in judged]
-    table = series.difference_rows(judged)
-    table = table.with_columns(pl.Series("row", names, dtype=pl.String))
+    table = series.difference_rows(judged, full=True)
     if table["difference"].null_count() == len(table):
         return None
-    title = analysis.data.title or analysis.data.name
     caption = (
-        f"Difference in {unit}: trimmed means of paired differences with their "
+        f"Difference in {theme.unit}: trimmed means of paired differences with their "
         "Holm-adjusted intervals; right of 0 is better. "
     ) + _diamonds(analysis)
     drawn = _forest(table, labels=420)
-    chart = sized(drawn, title, page=False, height=22 * len(table) + 10)
+    chart = theme.sized(drawn, title, height=22 * len(table) + 10)
     return Figure("differences", FORESTS, title, caption, chart, table)
 
 
@@ -110,82 +80,71 @@ def _diamonds(analysis: Analysis) -> str:
     return "Diamonds are the paper's." if analysis.data.paper else ""
 
 
+def _zero() -> Any:
+    rule = alt.Chart(pl.DataFrame({"zero": [0]})).mark_rule(color=INK, strokeWidth=1)
+    return rule.encode(x="zero:Q")
+
+
 def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     known = [name for name in VERDICT_COLOURS if name in set(table["verdict"])]
+    colours = [VERDICT_COLOURS[name] for name in known]
     colour = alt.Color(
         "verdict:N",
         title=None,
-        scale=alt.Scale(domain=known, range=[VERDICT_COLOURS[name] for name in known]),
+        scale=alt.Scale(domain=known, range=colours),
         legend=alt.Legend(orient="top"),
     )
-    known_to_paper = table["published"].null_count() < len(table)
-    of_paper = [alt.Tooltip("published:Q", format="+.2f", title="paper")]
-    of_paper = of_paper if known_to_paper else []
+    ends = (("low:Q", "+.3f", "from"), ("high:Q", "+.3f", "to"))
+    printed = [("published:Q", "+.2f", "paper")]
+    if table["published"].null_count() == len(table):
+        printed = []
+    axis = alt.Axis(labelLimit=labels, ticks=False, domain=False, labelPadding=8)
     base = alt.Chart(table).encode(
-        y=alt.Y(
-            "row:N",
-            sort=table["row"].to_list(),
-            title=None,
-            axis=alt.Axis(labelLimit=labels, ticks=False, domain=False, labelPadding=8),
+        y=alt.Y("row:N", sort=table["row"].to_list(), title=None, axis=axis),
+        tooltip=tips(
+            ("row:N", "", "comparison"),
+            ("difference:Q", "+.3f"),
+            *ends,
+            *printed,
+            "pairs:Q",
+            "verdict:N",
         ),
-        tooltip=[
-            alt.Tooltip("row:N", title="comparison"),
-            alt.Tooltip("difference:Q", format="+.3f"),
-            alt.Tooltip("low:Q", format="+.3f", title="from"),
-            alt.Tooltip("high:Q", format="+.3f", title="to"),
-            *of_paper,
-            alt.Tooltip("pairs:Q"),
-            alt.Tooltip("verdict:N"),
-        ],
     )
-    zero = alt.Chart(pl.DataFrame({"zero": [0]})).mark_rule(color=INK, strokeWidth=1)
-    title = "difference in score (right is better)"
-    bars = base.mark_rule(strokeWidth=3, strokeCap="round").encode(
-        x=alt.X("low:Q", title=title), x2=alt.X2("high:Q"), color=colour
+
+    def at(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title="difference in score (right is better)")
+
+    bars = base.mark_rule(strokeWidth=3, strokeCap="round")
+    dots = base.mark_point(filled=True, size=70, opacity=1)
+    diamonds = base.transform_filter("isValid(datum.published)").mark_point(
+        shape="diamond", size=70, strokeWidth=1.6, color=INK
     )
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=alt.X("difference:Q", title=title), color=colour
-    )
-    printed = (
-        base.transform_filter("isValid(datum.published)")
-        .mark_point(shape="diamond", size=70, strokeWidth=1.6, color=INK)
-        .encode(x=alt.X("published:Q", title=title))
-    )
-    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
+    layers = {
+        "low": bars.encode(x=at("low"), x2="high:Q", color=colour),
+        "difference": dots.encode(x=at("difference"), color=colour),
+        "published": diamonds.encode(x=at("published")),
+    }
     # Vega complains of a layer in which every value is missing.
-    drawn = (("low", bars), ("difference", dots), ("published", printed))
-    layers = [layer for name, layer in drawn if table[name].null_count() < len(table)]
-    return alt.layer(zero.encode(x=alt.X("zero:Q")), *layers).add_params(zoom)
+    drawn = [v for k, v in layers.items() if table[k].null_count() < len(table)]
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
+    return alt.layer(_zero(), *drawn).add_params(zoom)
 
 
-def forest_of_contrasts(
-    contrasts: Mapping[tuple[str, str], Judged], ours: str = "adadecay"
-) -> Figure | None:
-    """Return one optimizer against several others, cell by cell, in one figure.
+def forest_of_contrasts(contrasts: Mapping[tuple[str, str], Judged]) -> Figure | None:
+    """Return AdaDecay against several others, cell by cell, in one figure.
 
     Args:
         contrasts: comparisons by cell and by the name of the other optimizer.
-        ours: the optimizer that all are compared with; positive favours it.
     """
-    rows = []
-    for (cell, against), judged in contrasts.items():
-        c = judged.comparison
-        sign = 1 if c.ours.name == ours else -1
-        ends = (c.interval.low, c.interval.high) if c.interval else (None, None)
-        low, high = (None if end is None else sign * end for end in ends[::sign])
-        rows.append(
-            {
-                "cell": spell_cell(cell),
-                "against": against,
-                "difference": None if c.difference is None else sign * c.difference,
-                "low": low,
-                "high": high,
-                "published": judged.published,
-                "pairs": c.pairs,
-            }
-        )
-    if not rows:
+    if not contrasts:
         return None
+    keys = ("difference", "low", "high", "published", "pairs")
+    rows = [
+        {"cell": row["where"], "against": against, **{key: row[key] for key in keys}}
+        for (_, against), row in zip(
+            contrasts, comparison_rows(list(contrasts.values())), strict=True
+        )
+    ]
     table = pl.DataFrame(rows, infer_schema_length=None)
     caption = (
         "Difference in points, with the 95 % interval adjusted for all comparisons; "
@@ -215,9 +174,8 @@ def _contrasts(table: pl.DataFrame, cell: str, *, last: bool) -> Any:
     base = alt.Chart(table).encode(
         y=alt.Y("against:N", sort=order, title=None, axis=axis)
     )
-    zero = alt.Chart(pl.DataFrame({"zero": [0]})).mark_rule(color=INK, strokeWidth=1)
     layers = [
-        zero.encode(x="zero:Q"),
+        _zero(),
         base.mark_rule(strokeWidth=3).encode(x=scale, x2="high:Q", color=colour),
         base.mark_point(filled=True, size=70, opacity=1).encode(
             x="difference:Q", color=colour

@@ -1,113 +1,66 @@
 """Export: what goes into a paper, as files: CSV, LaTeX, and figures.
 
 In: an analysis and a folder. Out: the files that were written. Numbers are exported as
-they were computed, not as the page rounds them.
+they were computed, not as the page rounds them. A study with cells of a published table
+gets that table in LaTeX, in the layout of the original (``ave`` over ``max``, the best
+in bold); every study gets its comparisons.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import jinja2
 import polars as pl
 
+from adadecay.lab import paper
 from adadecay.lab.report import series
 from adadecay.lab.report.charts import make_figures
-from adadecay.lab.report.latex import tex_tables
-from adadecay.lab.report.tables import printed_for
+from adadecay.lab.report.tables import arm_rows, comparison_rows, comparison_table
+from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.intervals import trimmed_t
-from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT
+from adadecay.lab.stats.paper_claims import cells_of_the_paper
+from adadecay.lab.stats.scores import Arm
+from adadecay.lab.stats.selection import standard
 from adadecay.lab.tables import write_csv as write_frame
 
-__all__ = ["IMAGES", "write_csv", "write_images", "write_tex"]
+__all__ = ["IMAGES", "escape", "tex_tables", "write_csv", "write_images", "write_tex"]
 
-IMAGES = ("png", "svg", "pdf")
+IMAGES: Final = ("png", "svg", "pdf")
+MISSING: Final = "--"
+SETTINGS_END, COMPARISONS_END = "paper_maximum", "remarks"  # their last columns
 
 
 def write_csv(analysis: Analysis, folder: Path) -> list[Path]:
     """Write settings, comparisons, claims and curves, one CSV each."""
+    claims = [
+        {
+            "claim": each.claim.name,
+            "statement": each.claim.statement,
+            "verdict": str(each.verdict),
+            "comparisons": len(each.judged),
+        }
+        for each in analysis.claims
+    ]
     tables = {
-        "settings": _settings(analysis),
-        "comparisons": _comparisons(analysis),
-        "claims": pl.DataFrame(
-            [
-                {
-                    "claim": each.claim.name,
-                    "statement": each.claim.statement,
-                    "verdict": str(each.verdict),
-                    "comparisons": len(each.judged),
-                }
-                for each in analysis.claims
-            ]
-        ),
+        "settings": _frame(arm_rows(analysis), SETTINGS_END),
+        "comparisons": _frame(comparison_rows(analysis.judged), COMPARISONS_END),
+        "claims": pl.DataFrame(claims),
         "curves": series.curves(analysis),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name, table in tables.items():
-        if table.width:
-            found.append(folder / f"{name}.csv")
-            write_frame(table, found[-1])
-    return found
+    files = {
+        folder / f"{name}.csv": each for name, each in tables.items() if each.width
+    }
+    for path, table in files.items():
+        write_frame(table, path)
+    return list(files)
 
 
-def _settings(analysis: Analysis) -> pl.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for arm in analysis.arms:
-        interval = trimmed_t(arm.scores, trim=analysis.trim)
-        printed = printed_for(analysis, arm)
-        rows.append(
-            {
-                "cell": arm.place,
-                "optimizer": arm.optimizer,
-                "weight_decay": arm.setting.get(DECAY),
-                "alpha": arm.setting.get(ALPHA),
-                "dropout": arm.setting.get(DROPOUT),
-                "schedule": arm.setting.get("schedule"),
-                "epochs": arm.epochs,
-                "trials": int(arm.scores.size),
-                "average": arm.average(trim=analysis.trim),
-                "low": interval.low if interval else None,
-                "high": interval.high if interval else None,
-                "maximum": arm.best(),
-                "paper_average": printed.average if printed else None,
-                "paper_maximum": printed.maximum if printed else None,
-            }
-        )
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _comparisons(analysis: Analysis) -> pl.DataFrame:
-    rows: list[dict[str, Any]] = []
-    for each in analysis.judged:
-        c = each.comparison
-        rows.append(
-            {
-                "cell": c.ours.place,
-                "ours": c.ours.optimizer,
-                "other": c.other.optimizer,
-                "weight_decay": c.ours.setting.get(DECAY),
-                "pairs": c.pairs,
-                "difference": c.difference,
-                "low": c.interval.low if c.interval else None,
-                "high": c.interval.high if c.interval else None,
-                "level": c.interval.level if c.interval else None,
-                "method": c.interval.method if c.interval else None,
-                "low_alone": c.alone.low if c.alone else None,
-                "high_alone": c.alone.high if c.alone else None,
-                "p": c.p_value,
-                "p_holm": c.p_holm,
-                "p_yuen": c.p_yuen,
-                "improvement": c.improvement,
-                "correlation": c.correlation,
-                "smallest": c.smallest,
-                "published": each.published,
-                "effect": None if each.chosen_on_scores else str(c.effect),
-                "verdict": str(each.verdict) if each.verdict else None,
-                "remarks": "; ".join([*each.shortened, *c.notes]),
-            }
-        )
-    return pl.DataFrame(rows, infer_schema_length=None)
+def _frame(rows: list[dict[str, Any]], last: str) -> pl.DataFrame:
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    return table[:, : table.columns.index(last) + 1] if rows else table
 
 
 def write_tex(analysis: Analysis, folder: Path) -> list[Path]:
@@ -137,4 +90,161 @@ def write_images(
             found.append(folder / f"{figure.name}.{kind}")
             options = {"ppi": 200} if kind == "png" else {}
             figure.chart.save(str(found[-1]), format=kind, **options)
+    return found
+
+
+SIGNS: Final = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "α": r"$\alpha$",
+    "λ": r"$\lambda$",
+    "θ": r"$\theta$",
+    "−": r"$-$",
+    "–": "--",
+    "·": r"$\cdot$",
+}
+
+
+def escape(text: str) -> str:
+    """Return text as LaTeX prints it.
+
+    Example:
+        >>> from adadecay.lab.report.export import escape
+        >>> print(escape("50 % of a_b"))
+        50 \\% of a\\_b
+    """
+    return "".join(SIGNS.get(sign, sign) for sign in text)
+
+
+Place = tuple[str, str]  # dataset and network
+Line = tuple[tuple[str, Place], ...]  # cells side by side, each with its heading
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper, as LaTeX lays it out.
+
+    Args:
+        columns: of each cell: the optimizer and its α.
+        heads: the names of the columns, and what stands before them.
+        width: of a column.
+        needed: columns without which there is no table.
+        tabulars: by title, lines of cells.
+        bold: whether the best of a row stands out.
+    """
+
+    columns: tuple[tuple[str, float], ...]
+    heads: tuple[str, ...]
+    width: str
+    needed: tuple[int, ...]
+    tabulars: Mapping[str, tuple[Line, ...]]
+    bold: bool = True
+
+
+_THREE_CELLS: Final = (
+    ("mnist", "NN-2"),
+    ("fashion-mnist", "NN-2"),
+    ("cifar-10", "ResNet-18"),
+)
+_ONE_LINE: Final = {
+    "": (tuple((paper.DATASETS[cell[0]], cell) for cell in _THREE_CELLS),)
+}
+_TWO_LINES: Final = {
+    paper.DATASETS[dataset]: tuple(
+        tuple((network, (dataset, network)) for network in line)
+        for line in (networks[:2], networks[2:])
+    )
+    for dataset, networks in paper.NETWORKS.items()
+}
+DIFFERENCES: Final = (
+    *("Cell", "Comparison", "Pairs"),
+    *("Difference", "Interval", "Paper", "Verdict"),
+)
+_ALPHAS: Final = (-1.0, 1.0, 2.0, 4.0, 8.0)
+
+
+def _usual(*names: str) -> tuple[tuple[str, float], ...]:
+    return tuple((name, paper.DEFAULT_ALPHA) for name in names)
+
+
+PAPER_TABLES: Final = {
+    "comparison": PaperTable(
+        _usual(*paper.OPTIMIZERS),
+        ("", *paper.OPTIMIZERS.values()),
+        "9.7mm",
+        (0, -1),
+        _TWO_LINES,
+    ),
+    "alpha": PaperTable(
+        tuple(("adadecay", value) for value in _ALPHAS),
+        (r"$\alpha$", *(f"{value:g}" for value in _ALPHAS)),
+        "6.9 mm",
+        (0,),
+        _ONE_LINE,
+        bold=False,
+    ),
+    "randomized": PaperTable(
+        _usual("sgd", "randomized", "adadecay"),
+        ("", "const", "rnd", "ours"),
+        "5.5mm",
+        (1,),
+        _ONE_LINE,
+    ),
+}
+
+
+def tex_tables(analysis: Analysis) -> dict[str, str]:
+    """Return LaTeX tables by name: those of the paper that apply, and comparisons."""
+    environment = jinja2.Environment(
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.PackageLoader("adadecay.lab", "report"),
+    )
+    environment.filters["tex"] = escape
+    template: Any = environment.get_template("tables.tex.jinja").module
+    cells = cells_of_the_paper(analysis.arms)
+    found = {}
+    for name, table in PAPER_TABLES.items():
+        arms = {
+            cell: [standard(inside, who, alpha=alpha) for who, alpha in table.columns]
+            for cell, inside in cells.items()
+        }
+        if any(all(line[i] for i in table.needed) for line in arms.values()):
+            texts = {cell: _texts(each, table, analysis) for cell, each in arms.items()}
+            tabulars = {
+                title: lines
+                for title, lines in table.tabulars.items()
+                if not title or any(cell in texts for line in lines for _, cell in line)
+            }
+            found[name] = str(template.of_paper(table, tabulars, texts))
+    compared = comparison_table(analysis).pick(*DIFFERENCES)
+    numbers = Numbers.fitting(analysis)
+    return found | {"differences": str(template.differences(compared, numbers))}
+
+
+def _texts(
+    arms: Sequence[Arm | None], table: PaperTable, analysis: Analysis
+) -> dict[str, list[str]]:
+    """Return the averages and maxima of a cell, as they are printed."""
+    pick = max if analysis.data.larger_is_better else min
+    rows = {
+        "ave": [arm.average(trim=analysis.trim) if arm else None for arm in arms],
+        "max": [arm.best() if arm else None for arm in arms],
+    }
+    found = {}
+    for row, values in rows.items():
+        texts = [MISSING if value is None else f"{value:.2f}" for value in values]
+        known = [text for text in texts if text != MISSING]
+        best = pick(known, key=float) if table.bold and len(known) > 1 else None
+        found[row] = [rf"\textbf{{{t}}}" if t == best else t for t in texts]
     return found

@@ -1,20 +1,22 @@
-"""Lines: scores over epochs, over a setting, over effective decay, over all cells.
+"""Lines: scores over epochs, over a setting, over effective decay, over all cells; θ.
 
-In: an analysis and the look of each optimizer. Out: figures. Each chart has a parameter
-``hidden``, a list of optimizers, and the curves one called ``first``, the first epoch
-shown: the page sets them from its own buttons.
+In: an analysis and a theme. Out: figures, one for each cell. A chart of optimizers has
+a parameter ``hidden``, a list of them, and the curves one called ``first``, the first
+epoch shown: the page sets them from its own buttons.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import altair as alt
 import polars as pl
 
 from adadecay.lab.report import series
-from adadecay.lab.report.style import ZOOM, Figure, Look, Section, scales, sized
+from adadecay.lab.report.style import INK, ZOOM, Figure, Section, Theme, ramp, tips
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["curves", "effective_decays", "profile", "sweep_title", "sweeps"]
+__all__ = ["curves", "effective_decays", "profile", "sweep_title", "sweeps", "thetas"]
 
 CURVES: Final = Section(
     "curves",
@@ -32,7 +34,14 @@ EFFECTIVE: Final = Section(
     "which weights decay.",
 )
 ACROSS: Final = Section("across", "Across cells", "")
-
+THETA: Final = Section(
+    "theta",
+    "What θ does",
+    "The mean θ of each layer at each epoch, averaged over trials; and how those means "
+    "spread over trials and epochs: the middle half thick, 5 % to 95 % thin, the "
+    "median a dot. The dashed line is 1. Of networks with many layers, 16 are shown.",
+)
+HIDING: Final = "indexof(hidden, datum.optimizer) < 0"
 _WORDS: Final = {
     "weight_decay": "weight decay λ",
     "alpha": "α",
@@ -48,248 +57,268 @@ def sweep_title(path: str) -> str:
     return _WORDS.get(name, name.replace("_", " "))
 
 
-def curves(
-    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
+def _by_cell(
+    table: pl.DataFrame,
+    theme: Theme,
+    section: Section,
+    stem: str,
+    caption: str,
+    draw: Callable[[pl.DataFrame], Any],
+    *,
+    title: str = "",
+    heading: str = "",
 ) -> list[Figure]:
-    """Return the scores over epochs, one figure for each cell."""
-    table = series.curves(analysis)
+    """Return a figure for each cell of a table.
+
+    Args:
+        table: with a column ``where``, the cell.
+        theme: of the study.
+        section: that the figures belong to.
+        stem: of their names.
+        caption: with ``{unit}`` and ``{where}``.
+        draw: from the rows of a cell to its chart.
+        title: what follows the cell in the title of a figure by itself.
+        heading: what follows the cell in its heading on the page.
+    """
     if table.is_empty():
         return []
     found = []
-    for place, ((where,), rows) in enumerate(
-        table.group_by("where", maintain_order=True)
-    ):
-        names = rows["optimizer"].unique(maintain_order=True).to_list()
-        chart = sized(_curve(rows, styles, names, unit, page), str(where), page=page)
-        caption = (
-            f"{unit} over epochs in {where}: 10 %-trimmed mean over trials, and the "
-            "middle 80 % of trials as a band."
-        )
-        kept = rows.drop("where")
-        found.append(
-            Figure(f"curves-{place + 1}", CURVES, str(where), caption, chart, kept)
-        )
+    groups = table.group_by("where", maintain_order=True)
+    for place, ((where,), inside) in enumerate(groups, start=1):
+        rows = inside.drop("where")
+        height = 22 * len(rows) + 10 if stem == "theta-spread" else 240
+        chart = theme.sized(draw(rows), f"{where}{title}", height)
+        told = caption.format(unit=theme.unit, where=where)
+        name = f"{stem}-{place}"
+        found.append(Figure(name, section, f"{where}{heading}", told, chart, rows))
     return found
 
 
-def _curve(
-    rows: pl.DataFrame,
-    styles: dict[str, Look],
-    names: list[str],
-    unit: str,
-    page: bool,
-) -> Any:
-    colours, dashes = scales(styles, names)
-    legend = None if page else alt.Legend(title=None)
-    hidden = alt.param(name="hidden", value=[])
-    first = alt.param(name="first", value=1)
+def _score(theme: Theme, field: str = "mean:Q") -> alt.Y:
+    return alt.Y(field, title=theme.unit, scale=alt.Scale(zero=False))
+
+
+def curves(analysis: Analysis, theme: Theme) -> list[Figure]:
+    """Return the scores over epochs."""
+    caption = (
+        "{unit} over epochs in {where}: 10 %-trimmed mean over trials, and the middle "
+        "80 % of trials as a band."
+    )
+    table = series.curves(analysis)
+    draw = partial(_curve, theme=theme)
+    return _by_cell(table, theme, CURVES, "curves", caption, draw)
+
+
+def _curve(rows: pl.DataFrame, theme: Theme) -> Any:
+    colour, dash = theme.optimizers(rows)
+    scale = alt.Scale(nice=False, zero=False)
     base = (
-        alt.Chart(rows.drop("where"))
-        .transform_filter("indexof(hidden, datum.optimizer) < 0")
+        alt.Chart(rows)
+        .transform_filter(HIDING)
         .transform_filter("datum.epoch >= first")
-        .encode(
-            x=alt.X("epoch:Q", title="epoch", scale=alt.Scale(nice=False, zero=False))
-        )
+        .encode(x=alt.X("epoch:Q", title="epoch", scale=scale), color=colour)
     )
-    colour = alt.Color("optimizer:N", scale=colours, legend=legend, title=None)
-    value = alt.Y("mean:Q", title=unit, scale=alt.Scale(zero=False))
     band = base.mark_area(opacity=0.14).encode(
-        y=alt.Y("low:Q", title=unit, scale=alt.Scale(zero=False)),
-        y2=alt.Y2("high:Q"),
-        color=colour,
+        y=_score(theme, "low:Q"), y2=alt.Y2("high:Q")
     )
-    line = base.mark_line(strokeWidth=2).encode(
-        y=value,
-        color=colour,
-        strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
-    )
+    line = base.mark_line(strokeWidth=2).encode(y=_score(theme), strokeDash=dash)
     near = alt.selection_point(nearest=True, on="pointerover", empty=False, name="near")
-    dots = (
-        base.mark_point(filled=True, size=60)
-        .encode(
-            y=value,
-            color=colour,
-            opacity=alt.condition(near, alt.value(1), alt.value(0)),
-            tooltip=[
-                alt.Tooltip("optimizer:N"),
-                alt.Tooltip("epoch:Q"),
-                alt.Tooltip("mean:Q", format=".3f"),
-                alt.Tooltip("low:Q", format=".3f", title="10 %"),
-                alt.Tooltip("high:Q", format=".3f", title="90 %"),
-                alt.Tooltip("trials:Q"),
-            ],
-        )
-        .add_params(near)
+    told = tips(
+        "optimizer:N",
+        "epoch:Q",
+        ("mean:Q", ".3f"),
+        ("low:Q", ".3f", "10 %"),
+        ("high:Q", ".3f", "90 %"),
+        "trials:Q",
+    )
+    shown = alt.condition(near, alt.value(1), alt.value(0))
+    dots = base.mark_point(filled=True, size=60).encode(
+        y=_score(theme), opacity=shown, tooltip=told
     )
     zoom = alt.selection_interval(bind="scales", zoom=ZOOM, name="zoom")
-    layers = alt.layer(band, line.add_params(zoom), dots)
-    return layers.add_params(hidden, first)
+    layers = alt.layer(band, line.add_params(zoom), dots.add_params(near))
+    first = alt.param(name="first", value=1)
+    return layers.add_params(alt.param(name="hidden", value=[]), first)
 
 
-def sweeps(
-    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
-) -> list[Figure]:
+def sweeps(analysis: Analysis, theme: Theme) -> list[Figure]:
     """Return the scores over every value that the study varies."""
     found = []
     paths = series.sweep_paths(analysis)
     ends = [path.rpartition(".")[2] for path in paths]
+    lead = "rimmed mean over trials with its 95 % interval."
     for path, end in zip(paths, ends, strict=True):
+        title, dashed = sweep_title(path), path.replace(".", "-")
+        stem = (end if ends.count(end) == 1 else dashed).replace("_", "-")
+        section = Section(f"over-{dashed}", f"Over {title}", f"T{lead}")
+        caption = f"{{unit}} over {title} in {{where}}: t{lead}"
         table = series.sweep(analysis, path)
-        if table.is_empty():
-            continue
-        stem = end if ends.count(end) == 1 else path.replace(".", "-")
-        stem = stem.replace("_", "-")
-        lead = "Trimmed mean over trials with its 95 % interval."
-        anchor = f"over-{path.replace('.', '-')}"
-        section = Section(anchor, f"Over {sweep_title(path)}", lead)
-        for place, ((where,), rows) in enumerate(
-            table.group_by("where", maintain_order=True)
-        ):
-            title = f"{where}: {sweep_title(path)}"
-            caption = (
-                f"{unit} over {sweep_title(path)} in {where}: trimmed mean over "
-                "trials with its 95 % interval."
-            )
-            drawn = _points(rows, sweep_title(path), styles, unit, page)
-            chart = sized(drawn, title, page=page)
-            kept, name = rows.drop("where"), f"{stem}-{place + 1}"
-            found.append(Figure(name, section, str(where), caption, chart, kept))
+        draw = partial(_points, title=title, theme=theme)
+        told = f": {title}"
+        found += _by_cell(table, theme, section, stem, caption, draw, title=told)
     return found
+
+
+def effective_decays(analysis: Analysis, theme: Theme) -> list[Figure]:
+    """Return the scores over the effective decay."""
+    caption = (
+        "{unit} in {where} over the effective decay of each optimizer, λ times the "
+        "mean of θ over tensors and epochs (SGD's is 1): trimmed mean over trials with "
+        "its 95 % interval. Where only size matters, all lie on one curve."
+    )
+    table, title = series.effective_decay(analysis), "λ × mean θ"
+    draw, told = partial(_points, title=title, theme=theme), f": {title}"
+    stem = "effective-decay"
+    return _by_cell(table, theme, EFFECTIVE, stem, caption, draw, title=told)
 
 
 def _axis(rows: pl.DataFrame, title: str) -> alt.X:
     """Return an axis that is scaled as the values are: linear, log or points."""
+    if "label" in rows.columns:
+        ticks = alt.Axis(format="~g", tickCount=6)
+        return alt.X("value:Q", title=title, axis=ticks, scale=alt.Scale(zero=False))
+    values = rows["value"].unique(maintain_order=True).to_list()
     if not rows.schema["value"].is_numeric():
         scale = alt.Scale(type="point", padding=0.5)
-        order = rows["value"].unique(maintain_order=True).to_list()
         axis = alt.Axis(labelAngle=0, labelOverlap=True)
-        return alt.X("value:N", sort=order, title=title, scale=scale, axis=axis)
-    values = rows["value"].unique().sort().to_list()
-    by_factor = values[0] > 0 and values[-1] >= 10 * values[0]
+        return alt.X("value:N", sort=values, title=title, scale=scale, axis=axis)
+    values = sorted(values)
     scale = alt.Scale(type="linear", zero=False, padding=12)
-    if by_factor:  # a logarithmic axis has no zero to leave out
+    if values[0] > 0 and values[-1] >= 10 * values[0]:  # a log axis has no zero
         scale = alt.Scale(type="log", nice=False, padding=12)
     axis = alt.Axis(values=values, labelExpr="format(datum.value, '~g')", grid=False)
     return alt.X("value:Q", title=title, scale=scale, axis=axis)
 
 
-def effective_decays(
-    analysis: Analysis, styles: dict[str, Look], unit: str, *, page: bool
-) -> list[Figure]:
-    """Return the scores over the effective decay, one figure for each cell."""
-    table = series.effective_decay(analysis)
-    if table.is_empty():
-        return []
-    found = []
-    for place, ((where,), rows) in enumerate(
-        table.group_by("where", maintain_order=True)
-    ):
-        caption = (
-            f"{unit} in {where} over the effective decay of each optimizer, λ times "
-            "the mean of θ over tensors and epochs (SGD's is 1): trimmed mean over "
-            "trials with its 95 % interval. Where only size matters, all lie on one "
-            "curve."
-        )
-        drawn = _points(rows, "λ × mean θ", styles, unit, page)
-        chart = sized(drawn, f"{where}: λ × mean θ", page=page)
-        name, kept = f"effective-decay-{place + 1}", rows.drop("where")
-        found.append(Figure(name, EFFECTIVE, str(where), caption, chart, kept))
-    return found
-
-
-def _points(
-    rows: pl.DataFrame, title: str, styles: dict[str, Look], unit: str, page: bool
-) -> Any:
+def _points(rows: pl.DataFrame, title: str, theme: Theme) -> Any:
     """Return scores with intervals over a value; a line joins those of a sweep.
 
     A table with labels has points of several settings on one axis: there only
     optimizers with three values or more have a line.
     """
-    names = rows["optimizer"].unique(maintain_order=True).to_list()
-    colours, dashes = scales(styles, names)
-    legend = None if page else alt.Legend(title=None)
-    labelled = "label" in rows.columns
-    axis = _axis(rows, title)
-    if labelled:
-        ticks = alt.Axis(format="~g", tickCount=6)
-        axis = alt.X("value:Q", title=title, axis=ticks, scale=alt.Scale(zero=False))
+    colour, dash = theme.optimizers(rows)
+    numeric, axis = rows.schema["value"].is_numeric(), _axis(rows, title)
+    who, value = ("optimizer:N", "", "optimizer"), ("value:N", "", title)
+    split: dict[str, Any] = {"strokeDash": dash}
+    if "label" in rows.columns:
+        who, value = ("label:N", "", "optimizer"), ("value:Q", ".3g", title)
         swept = pl.len().over("optimizer") >= series.FEWEST
-        rows = rows.with_columns(
-            path=pl.when(swept).then("optimizer").otherwise("label")
-        )
-    shown = "value:Q" if labelled else "value:N"
-    form = ".3g" if labelled else alt.Undefined
-    named = "label:N" if labelled else "optimizer:N"
+        path = pl.when(swept).then("optimizer").otherwise("label")
+        rows, split = rows.with_columns(path=path), {"detail": "path:N"}
+    ends = (("low:Q", ".3f", "from"), ("high:Q", ".3f", "to"))
+    told = tips(who, value, ("mean:Q", ".3f"), *ends, "trials:Q")
     base = (
-        alt.Chart(rows.drop("where"))
-        .transform_filter("indexof(hidden, datum.optimizer) < 0")
-        .encode(
-            x=axis,
-            color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
-            tooltip=[
-                alt.Tooltip(named, title="optimizer"),
-                alt.Tooltip(shown, title=title, format=form),
-                alt.Tooltip("mean:Q", format=".3f"),
-                alt.Tooltip("low:Q", format=".3f", title="from"),
-                alt.Tooltip("high:Q", format=".3f", title="to"),
-                alt.Tooltip("trials:Q"),
-            ],
-        )
+        alt.Chart(rows)
+        .transform_filter(HIDING)
+        .encode(x=axis, color=colour, tooltip=told)
     )
-    value = alt.Y("mean:Q", title=unit, scale=alt.Scale(zero=False))
-    dash = alt.StrokeDash("optimizer:N", scale=dashes, legend=legend)
-    split = {"detail": "path:N"} if labelled else {"strokeDash": dash}
-    line = base.mark_line(strokeWidth=2).encode(y=value, **split)
-    dots = base.mark_point(filled=True, size=60, opacity=1).encode(y=value)
+    line = base.mark_line(strokeWidth=2).encode(y=_score(theme), **split)
+    dots = base.mark_point(filled=True, size=60, opacity=1).encode(y=_score(theme))
     bars = base.mark_rule(strokeWidth=1.5).encode(
-        y=alt.Y("low:Q", title=unit, scale=alt.Scale(zero=False)), y2=alt.Y2("high:Q")
+        y=_score(theme, "low:Q"), y2=alt.Y2("high:Q")
     )
-    layers = [line, dots] if rows.schema["value"].is_numeric() else [dots]
+    layers = [line, dots] if numeric else [dots]
     if rows["low"].null_count() < len(rows):  # one trial has no interval
         layers.insert(0, bars)
     return alt.layer(*layers).add_params(alt.param(name="hidden", value=[]))
 
 
-def profile(analysis: Analysis, styles: dict[str, Look], *, page: bool) -> list[Figure]:
+def profile(analysis: Analysis, theme: Theme) -> list[Figure]:
     """Return the performance profile, where there are several cells."""
     table = series.profiles(analysis)
     if table.is_empty():
         return []
-    names = table["optimizer"].unique(maintain_order=True).to_list()
-    colours, dashes = scales(styles, names)
-    legend = None if page else alt.Legend(title=None)
-    hidden = alt.param(name="hidden", value=[])
+    colour, dash = theme.optimizers(table)
     title = "distance above the baseline, in its standard deviations"
     zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom=ZOOM)
     chart = (
         alt.Chart(table)
-        .transform_filter("indexof(hidden, datum.optimizer) < 0")
+        .transform_filter(HIDING)
         .mark_line(strokeWidth=2, interpolate="step-after")
         .encode(
             x=alt.X("distance:Q", title=title),
             y=alt.Y("share:Q", title="share of trials", axis=alt.Axis(format="%")),
-            color=alt.Color("optimizer:N", scale=colours, legend=legend, title=None),
-            strokeDash=alt.StrokeDash("optimizer:N", scale=dashes, legend=legend),
-            tooltip=[
-                alt.Tooltip("optimizer:N"),
-                alt.Tooltip("distance:Q"),
-                alt.Tooltip("share:Q", format=".0%"),
-            ],
+            color=colour,
+            strokeDash=dash,
+            tooltip=tips("optimizer:N", "distance:Q", ("share:Q", ".0%")),
         )
-        .add_params(hidden, zoom)
+        .add_params(alt.param(name="hidden", value=[]), zoom)
     )
     caption = (
         "Share of trials, over all cells, that score more than so far above the "
         "baseline's mean; the line further to the right is the better one."
     )
     named = "Performance profile over all cells"
-    return [
-        Figure(
-            "profile",
-            ACROSS,
-            named,
-            caption,
-            sized(chart, named, page=page, height=280),
-            table,
-        )
-    ]
+    sized = theme.sized(chart, named, height=280)
+    return [Figure("profile", ACROSS, named, caption, sized, table)]
+
+
+def thetas(analysis: Analysis, theme: Theme) -> list[Figure]:
+    """Return θ over time and its spread, for each cell that recorded it."""
+    times = _by_cell(
+        series.theta_by_layer(analysis),
+        theme,
+        THETA,
+        "theta",
+        "Mean θ of each layer over epochs in {where}, averaged over trials; the dashed "
+        "line is 1, where the paper puts the average.",
+        _theta_time,
+        title=": θ over time",
+        heading=": over time",
+    )
+    spreads = _by_cell(
+        series.theta_spread(analysis),
+        theme,
+        THETA,
+        "theta-spread",
+        "How mean θ spreads over trials and epochs in {where}: the middle half "
+        "(thick), 5 % to 95 % (thin), the median (dot).",
+        _theta_spread,
+        title=": spread of θ",
+        heading=": spread",
+    )
+    return [each for pair in zip(times, spreads, strict=True) for each in pair]
+
+
+def _at_one(**encoding: Any) -> Any:
+    rule = alt.Chart(pl.DataFrame({"one": [1]})).mark_rule(strokeDash=[4, 3], color=INK)
+    return rule.encode(**encoding)
+
+
+def _theta_time(rows: pl.DataFrame) -> Any:
+    layers = rows["layer"].unique(maintain_order=True).to_list()
+    colour = alt.Color(
+        "layer:N",
+        sort=layers,
+        title=None,
+        scale=alt.Scale(domain=layers, range=ramp(len(layers))),
+        legend=alt.Legend(orient="bottom", columns=4, labelLimit=110),
+    )
+    scale = alt.Scale(nice=False, zero=False)
+    lines = alt.Chart(rows).mark_line(strokeWidth=1.8)
+    lines = lines.encode(
+        x=alt.X("epoch:Q", scale=scale),
+        y=alt.Y("theta:Q", title="mean θ", scale=alt.Scale(zero=False)),
+        color=colour,
+        tooltip=tips("layer:N", "epoch:Q", ("theta:Q", ".3f")),
+    )
+    zoom = alt.selection_interval(bind="scales", zoom=ZOOM)
+    return alt.layer(_at_one(y=alt.Y("one:Q")), lines.add_params(zoom))
+
+
+def _theta_spread(rows: pl.DataFrame) -> Any:
+    axis = alt.Axis(labelLimit=150, ticks=False, domain=False)
+    base = alt.Chart(rows).encode(
+        y=alt.Y("layer:N", sort=rows["layer"].to_list(), title=None, axis=axis),
+        tooltip=tips("layer:N", *(f"{name}:Q" for name in rows.columns[1:])),
+        color=alt.value("#d55e00"),
+    )
+
+    def at(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title="mean θ", scale=alt.Scale(zero=False))
+
+    thin = base.mark_rule(strokeWidth=1.5).encode(x=at("lowest"), x2="highest:Q")
+    thick = base.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.55)
+    thick = thick.encode(x=at("lower"), x2="upper:Q")
+    dots = base.mark_point(filled=True, size=50, opacity=1).encode(x=at("middle"))
+    return alt.layer(_at_one(x=alt.X("one:Q")), thin, thick, dots)

@@ -19,12 +19,12 @@ import vl_convert
 from adadecay.lab import paper
 from adadecay.lab.report import tables, text
 from adadecay.lab.report.caveats import caveats, counts
-from adadecay.lab.report.charts import FORESTS, make_figures, styles_of
-from adadecay.lab.report.style import DARK, Figure, Section
+from adadecay.lab.report.charts import FORESTS, make_figures
+from adadecay.lab.report.style import DARK, Figure, Section, Theme
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.claims import CLAIM_RULES, ClaimResult
+from adadecay.lab.stats.claims import CLAIM_RULES
 from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.verdicts import EFFECT_RULES, RULES, Verdict
+from adadecay.lab.stats.verdicts import EFFECT_RULES, RULES
 
 __all__ = ["render"]
 
@@ -54,7 +54,7 @@ class Card:
     text: str
     rule: str = ""
     ours: bool = False
-    cells: tuple[tuple[str, str], ...] = ()
+    judged: tuple[Judged, ...] = ()
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
@@ -64,9 +64,7 @@ def render(analysis: Analysis, *, renew: float | None = None) -> str:
         analysis: of a study.
         renew: seconds after which an open page loads itself again; None for never.
     """
-    figures = make_figures(analysis, page=True)
-    values = _context(analysis, figures) | {"renew": renew}
-    return _template().render(values)
+    return _template().render(_context(analysis), renew=renew)
 
 
 @functools.cache
@@ -80,42 +78,37 @@ def _template() -> jinja2.Template:
     )
     environment.filters["icon"] = ICONS.__getitem__
     environment.filters["slug"] = lambda text: re.sub(r"\W+", "-", text)
+    environment.filters["signed"] = text.signed
     return environment.get_template("page.html.jinja")
 
 
-def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
+def _context(analysis: Analysis) -> dict[str, Any]:
     data = analysis.data
     numbers = text.Numbers.fitting(analysis)
+    figures = make_figures(analysis, page=True)
     cards = _claim_cards(analysis, numbers) or _effect_cards(analysis, numbers)
     return {
-        "title": data.title or data.name,
-        "name": data.name,
-        "summary": data.summary,
+        "analysis": analysis,
+        "data": data,
+        "numbers": numbers,
         "headline": text.headline(analysis, numbers),
         "remarks": caveats(analysis),
         "facts": _facts(analysis),
         "cards": [card for card in cards if card.verdict != "not tested"],
         "untested": [card for card in cards if card.verdict == "not tested"],
-        "more_cards": max(0, len(analysis.comparisons) - MOST_CARDS),
-        "of_the_paper": data.paper,
-        "rules": [(str(verdict), when) for verdict, when in RULES],
-        "claim_rules": [(str(verdict), when) for verdict, when in CLAIM_RULES],
-        "effect_rules": [(str(effect), when) for effect, when in EFFECT_RULES],
+        "more_cards": max(0, len(analysis.judged) - MOST_CARDS),
+        "rules": RULES,
+        "claim_rules": CLAIM_RULES,
+        "effect_rules": EFFECT_RULES,
         "forests": [figure for figure in figures if figure.section is FORESTS],
-        "comparisons": tables.for_page(tables.comparison_table(analysis, numbers)),
-        "matrix": tables.matrix(analysis, numbers),
-        "arms": tables.arm_table(analysis, numbers),
+        "comparisons": _without(tables.comparison_table(analysis), "Ours", "Other"),
+        "matrix": tables.matrix(analysis),
+        "arms": tables.arm_table(analysis),
         "sections": _sections(analysis, figures),
-        "standings": analysis.standings,
-        "thetas": analysis.thetas,
-        "problems": data.problems,
-        "origins": data.facts,
-        "seeds": _seeds(analysis),
+        "seeds": sorted(
+            analysis.trials.select("number", "seed").drop_nulls().unique().rows()
+        ),
         "paper": paper,
-        "score_name": data.score_name,
-        "larger_is_better": data.larger_is_better,
-        "trim": analysis.trim,
-        "baseline": analysis.baseline,
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "styles": _read("page.css"),
         "script": _read("page.js"),
@@ -125,41 +118,39 @@ def _context(analysis: Analysis, figures: list[Figure]) -> dict[str, Any]:
     }
 
 
+def _without(table: tables.Table, *titles: str) -> tables.Table:
+    return table.pick(*(c.title for c in table.columns if c.title not in titles))
+
+
 def _claim_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
-    if not analysis.data.paper:
+    if not analysis.data.paper or not any(each.tested for each in analysis.claims):
         return []
-    if all(each.verdict is Verdict.NOT_TESTED for each in analysis.claims):
-        return []
-    return [_claim_card(each, numbers) for each in analysis.claims]
-
-
-def _claim_card(result: ClaimResult, numbers: text.Numbers) -> Card:
-    rule = f"Tested as: {result.claim.test}. “{result.verdict}” here means: "
-    when = dict(CLAIM_RULES)[result.verdict]
-    words = text.claim_words(result, numbers)
-    return Card(
-        result.claim.statement,
-        str(result.verdict),
-        words,
-        f"{rule}{when}.",
-        result.claim.ours,
-        text.claim_cells(result, numbers),
-    )
+    return [
+        Card(
+            each.claim.statement,
+            each.verdict,
+            text.claim_words(each, numbers),
+            f"Tested as: {each.claim.test}. “{each.verdict}” here means: "
+            f"{dict(CLAIM_RULES)[each.verdict]}.",
+            each.claim.ours,
+            each.judged,
+        )
+        for each in analysis.claims
+    ]
 
 
 def _effect_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
-    return [_effect_card(each, numbers) for each in analysis.judged[:MOST_CARDS]]
-
-
-def _effect_card(judged: Judged, numbers: text.Numbers) -> Card:
-    comparison = judged.comparison
-    title = f"{text.versus(comparison)}, {comparison.ours.where}"
-    if judged.chosen_on_scores:
-        return Card(title, judged.words, text.chosen_words(comparison, numbers))
-    when = dict(EFFECT_RULES)[comparison.effect]
-    words = text.effect_words(comparison, numbers)
-    rule = f"“{comparison.effect}” means: {when}, in the Holm-adjusted 95 % interval."
-    return Card(title, str(comparison.effect), words, rule)
+    cards = []
+    for each in analysis.judged[:MOST_CARDS]:
+        c = each.comparison
+        title = f"{c.ours.optimizer} against {c.other.optimizer}, {c.ours.where}"
+        words, rule = text.chosen_words(c, numbers), ""
+        if not each.chosen_on_scores:
+            words, when = text.effect_words(c, numbers), dict(EFFECT_RULES)[c.effect]
+            rule = f"“{c.effect}” means: {when}, in the Holm-adjusted 95 % interval."
+        verdict = each.words if each.chosen_on_scores else c.effect
+        cards.append(Card(title, verdict, words, rule))
+    return cards
 
 
 def _facts(analysis: Analysis) -> list[tuple[str, str]]:
@@ -176,13 +167,6 @@ def _facts(analysis: Analysis) -> list[tuple[str, str]]:
     ]
 
 
-def _seeds(analysis: Analysis) -> list[tuple[int, int]]:
-    if analysis.trials.is_empty():
-        return []
-    pairs = analysis.trials.select("number", "seed").drop_nulls().unique()
-    return [(int(number), int(seed)) for number, seed in sorted(pairs.rows())]
-
-
 def _range(values: list[int]) -> str:
     if not values:
         return text.DASH
@@ -191,7 +175,7 @@ def _range(values: list[int]) -> str:
 
 
 def _sections(analysis: Analysis, figures: list[Figure]) -> list[dict[str, Any]]:
-    styles = styles_of(analysis)
+    styles = Theme.of(analysis).looks
     groups: dict[Section, list[Figure]] = {}
     for figure in figures:
         if figure.section is not FORESTS:

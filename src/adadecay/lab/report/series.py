@@ -12,10 +12,10 @@ import polars as pl
 from scipy import stats
 
 from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
+from adadecay.lab.report.tables import arm_rows, comparison_rows
 from adadecay.lab.stats.aggregate import performance_profile
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Comparison, Judged
-from adadecay.lab.stats.intervals import trimmed_t
+from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
 from adadecay.lab.stats.selection import DECAY
 
@@ -25,7 +25,6 @@ __all__ = [
     "differences",
     "effective_decay",
     "profiles",
-    "settings_text",
     "sweep",
     "sweep_paths",
     "theta_by_layer",
@@ -91,85 +90,76 @@ def _curve(rows: pl.DataFrame, trim: float) -> pl.DataFrame:
     return pl.concat(frames).sort("epoch")
 
 
-def settings_text(ours: Arm, other: Arm) -> str:
-    """Return in words which λ two arms share, if they do."""
-    decay = ours.setting.get(DECAY)
-    if decay is None or decay != other.setting.get(DECAY):
-        return ""
-    return f"λ = {decay:g}"
-
-
-def full_name(comparison: Comparison) -> str:
-    """Return where two are compared, and who they are with all their arguments."""
-    ours, other = comparison.ours, comparison.other
-    return f"{ours.where}: {ours.optimizer} − {other.optimizer}"
-
-
-def _row_name(each: Judged, *, several: bool) -> str:
-    comparison = each.comparison
-    ours, other = comparison.ours, comparison.other
-    if ours.method == other.method:
-        return full_name(comparison)
-    at = settings_text(ours, other)
-    return f"{ours.where}, {at}" if several and at else ours.where
-
-
 def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
     """Return the differences of a forest plot, by who is compared with whom."""
     groups: dict[str, list[Judged]] = {}
     for each in analysis.judged:
-        ours, other = each.comparison.ours, each.comparison.other
-        groups.setdefault(_opponents(ours, other), []).append(each)
-    return {name: difference_rows(members) for name, members in groups.items()}
+        first, second = each.comparison.ours.method, each.comparison.other.method
+        name = f"{first} − {second}" if first != second else f"{first}, varied"
+        groups.setdefault(name, []).append(each)
+    tables = {name: difference_rows(members) for name, members in groups.items()}
+    return {k: v for k, v in tables.items() if v["difference"].null_count() < len(v)}
 
 
-def _opponents(ours: Arm, other: Arm) -> str:
-    first, second = ours.method, other.method
-    return f"{first} − {second}" if first != second else f"{first}, varied"
+def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
+    """Name comparisons by their cell, and as far as needed by λ and by who they are."""
+    comparisons = [each.comparison for each in members]
+    several = len({each.ours.place for each in comparisons}) < len(comparisons)
+    whole = [
+        f"{c.ours.where}: {c.ours.optimizer} − {c.other.optimizer}" for c in comparisons
+    ]
+    names = []
+    for comparison, told in zip(comparisons, whole, strict=True):
+        ours, other = comparison.ours, comparison.other
+        decay = ours.setting.get(DECAY)
+        shared = several and decay is not None and decay == other.setting.get(DECAY)
+        short = f"{ours.where}, λ = {decay:g}" if shared else ours.where
+        names.append(told if ours.method == other.method else short)
+    # Rows of one name would be drawn over each other.
+    return whole if full or len(set(names)) < len(names) else names
 
 
-def difference_rows(members: Sequence[Judged]) -> pl.DataFrame:
-    """Return one row for each comparison, as a forest plot draws it."""
-    cells = [each.comparison.ours.place for each in members]
-    several = len(set(cells)) < len(cells)
-    names = [_row_name(each, several=several) for each in members]
-    if len(set(names)) < len(names):  # they would be drawn over each other
-        names = [full_name(each.comparison) for each in members]
-    rows = []
-    for place, each in enumerate(members):
-        comparison = each.comparison
-        interval = comparison.interval
-        rows.append(
-            {
-                "row": names[place],
-                "place": place,
-                "difference": _round(comparison.difference),
-                "low": _round(interval.low if interval else None),
-                "high": _round(interval.high if interval else None),
-                "published": each.published,
-                "pairs": comparison.pairs,
-                "verdict": each.words,
-            }
+def difference_rows(members: Sequence[Judged], *, full: bool = False) -> pl.DataFrame:
+    """Return one row for each comparison, as a forest plot draws it.
+
+    Args:
+        members: the comparisons.
+        full: whether each is named by all that tells it from others.
+    """
+    names = _row_names(members, full=full)
+    rows = [
+        {
+            "row": name,
+            "place": place,
+            **{key: _round(row[key]) for key in ("difference", "low", "high")},
+            "published": row["published"],
+            "pairs": row["pairs"],
+            "verdict": row["words"],
+        }
+        for place, (name, row) in enumerate(
+            zip(names, comparison_rows(members), strict=True)
         )
-    schema: dict[str, Any] = {
-        "row": pl.String,
-        "place": pl.Int64,
-        **dict.fromkeys(("difference", "low", "high", "published"), pl.Float64),
-        "pairs": pl.Int64,
-        "verdict": pl.String,
-    }
-    return pl.DataFrame(rows, schema=schema)
+    ]
+    schema: dict[str, Any] = {"row": pl.String, "place": pl.Int64}
+    schema |= dict.fromkeys(("difference", "low", "high", "published"), pl.Float64)
+    return pl.DataFrame(rows, schema=schema | {"pairs": pl.Int64, "verdict": pl.String})
 
 
-def scored(arm: Arm, trim: float) -> dict[str, Any]:
-    """Return an arm's average and interval as figures show them, and its trials."""
-    interval = trimmed_t(arm.scores, trim=trim)
-    return {
-        "mean": _round(arm.average(trim=trim), 4),
-        "low": _round(interval.low if interval else None, 4),
-        "high": _round(interval.high if interval else None, 4),
-        "trials": int(arm.scores.size),
-    }
+def _scored(analysis: Analysis) -> list[tuple[Arm, dict[str, Any]]]:
+    """Return every arm with a score: its average and interval as figures show them."""
+    return [
+        (
+            arm,
+            {
+                "mean": _round(row["average"], 4),
+                "low": _round(row["low"], 4),
+                "high": _round(row["high"], 4),
+                "trials": row["trials"],
+            },
+        )
+        for arm, row in zip(analysis.arms, arm_rows(analysis), strict=True)
+        if row["trials"]
+    ]
 
 
 def sweep_paths(analysis: Analysis) -> list[str]:
@@ -191,53 +181,43 @@ def sweep_paths(analysis: Analysis) -> list[str]:
 def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
     """Return the average over one value, where some optimizer varies it.
 
+    Of several rows of arms that differ in this value only, the one with the most values
+    is drawn.
+
     Args:
         analysis: of a study.
         path: of the value, such as ``optimizer.weight_decay`` or ``lr``.
     """
-    rows = []
-    for (where, optimizer), arms in _sweep_groups(analysis, path).items():
-        for arm in arms:
-            names = {"where": where, "optimizer": optimizer}
-            value = {"value": arm.setting.get(path)}
-            rows.append(names | value | scored(arm, analysis.trim))
-    return pl.DataFrame(rows, strict=False)
-
-
-def _sweep_groups(analysis: Analysis, path: str) -> dict[tuple[str, str], list[Arm]]:
-    """Return arms that differ in one value only, by cell and optimizer.
-
-    Where several such rows of arms exist, the one with the most values is drawn.
-    """
     of_cell = path.partition(".")[0] in ("dataset", "network", "trainer")
-    rows: dict[tuple[Any, ...], dict[Any, Arm]] = {}
-    for arm in analysis.arms:
+    lines: dict[tuple[Any, ...], dict[Any, dict[str, Any]]] = {}
+    for arm, shown in _scored(analysis):
         value = arm.setting.get(path)
-        if value is None or arm.average() is None:
+        if value is None:
             continue
         where = "/".join(filter(None, arm.cell)) if of_cell else arm.place
-        key = (spell_cell(where), arm.method, arm.setting.without(path))
-        rows.setdefault(key, {}).setdefault(value, arm)
-    found: dict[tuple[str, str], list[Arm]] = {}
-    for (where, optimizer, _), row in rows.items():
-        if len(row) > max(1, len(found.get((where, optimizer), ()))):
-            order = sorted(row, key=lambda v: (isinstance(v, str), v))
-            found[where, optimizer] = [row[value] for value in order]
-    return found
+        names = {"where": spell_cell(where), "optimizer": arm.method, "value": value}
+        key = (names["where"], arm.method, arm.setting.without(path))
+        lines.setdefault(key, {}).setdefault(value, names | shown)
+    longest: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for (where, optimizer, _), line in lines.items():
+        if len(line) > max(1, len(longest.get((where, optimizer), ()))):
+            order = sorted(line, key=lambda v: (isinstance(v, str), v))
+            longest[where, optimizer] = [line[value] for value in order]
+    rows = [row for line in longest.values() for row in line]
+    return pl.DataFrame(rows, strict=False)
 
 
 def effective_decay(analysis: Analysis) -> pl.DataFrame:
     """Return one row for each arm whose θ is known: λ × mean θ, and its score."""
     known = {(each.where, each.optimizer): each.mean for each in analysis.thetas}
     rows = []
-    for arm in analysis.arms:
+    for arm, shown in _scored(analysis):
         theta = 1.0 if arm.name == "sgd" else known.get((arm.where, arm.optimizer))
         decay = arm.setting.get(DECAY)
-        if theta is None or decay is None or not arm.scores.size:
-            continue
-        names = {"where": arm.where, "optimizer": arm.method, "label": arm.optimizer}
-        value = {"value": float(f"{decay * theta:.4g}")}
-        rows.append(names | value | scored(arm, analysis.trim))
+        if theta is not None and decay is not None:
+            names = {"where": arm.where, "optimizer": arm.method}
+            value = float(f"{decay * theta:.4g}")
+            rows.append(names | {"label": arm.optimizer, "value": value} | shown)
     found = pl.DataFrame(rows)
     if found.is_empty():
         return found
@@ -292,12 +272,15 @@ def _with_names(analysis: Analysis) -> pl.DataFrame:
     return found.drop("trial")
 
 
-def _pick(names: list[str], most: int) -> list[str]:
-    """Return at most ``most`` of the names, evenly spread, the ends among them."""
-    if len(names) <= most:
-        return names
-    places = np.linspace(0, len(names) - 1, most).round().astype(int)
-    return [names[place] for place in dict.fromkeys(places.tolist())]
+def _thinned(table: pl.DataFrame) -> pl.DataFrame:
+    """Return at most 16 layers of each cell, evenly spread, the ends among them."""
+    frames = []
+    for _, rows in table.group_by("where", maintain_order=True):
+        layers = rows["layer"].unique(maintain_order=True)
+        places = np.linspace(0, len(layers) - 1, min(MOST_LAYERS, len(layers)))
+        kept = layers.gather(np.unique(places.round().astype(int)))
+        frames.append(rows.filter(pl.col("layer").is_in(kept.to_list())))
+    return pl.concat(frames)
 
 
 def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
@@ -308,18 +291,10 @@ def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
     means = table.group_by("where", "layer", "epoch", maintain_order=True).agg(
         pl.col("mean_theta").mean().round(4).alias("theta")
     )
-    frames = []
-    for _, rows in means.group_by("where", maintain_order=True):
-        layers = rows.get_column("layer").unique(maintain_order=True).to_list()
-        last = int(rows.get_column("epoch").to_numpy().max())
-        step = max(1, (last + 1) // 25)
-        frames.append(
-            rows.filter(
-                pl.col("layer").is_in(_pick(layers, MOST_LAYERS)),
-                (pl.col("epoch") % step == 0) | (pl.col("epoch") == last),
-            )
-        )
-    return pl.concat(frames).with_columns(pl.col("epoch") + 1)
+    epoch, last = pl.col("epoch"), pl.col("epoch").max().over("where")
+    step = pl.max_horizontal(1, (last + 1) // 25)
+    shown = means.filter((epoch % step == 0) | (epoch == last))
+    return _thinned(shown).with_columns(epoch + 1)
 
 
 def theta_spread(analysis: Analysis) -> pl.DataFrame:
@@ -328,15 +303,14 @@ def theta_spread(analysis: Analysis) -> pl.DataFrame:
     if table.is_empty():
         return table
     theta = pl.col("mean_theta")
+    parts = {
+        "lowest": theta.quantile(0.05),
+        "lower": theta.quantile(0.25),
+        "middle": theta.median(),
+        "upper": theta.quantile(0.75),
+        "highest": theta.quantile(0.95),
+    }
     found = table.group_by("where", "layer", maintain_order=True).agg(
-        theta.quantile(0.05).round(4).alias("lowest"),
-        theta.quantile(0.25).round(4).alias("lower"),
-        theta.median().round(4).alias("middle"),
-        theta.quantile(0.75).round(4).alias("upper"),
-        theta.quantile(0.95).round(4).alias("highest"),
+        part.round(4).alias(name) for name, part in parts.items()
     )
-    frames = []
-    for _, rows in found.group_by("where", maintain_order=True):
-        kept = _pick(rows.get_column("layer").to_list(), MOST_LAYERS)
-        frames.append(rows.filter(pl.col("layer").is_in(kept)))
-    return pl.concat(frames)
+    return _thinned(found)

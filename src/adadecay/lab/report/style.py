@@ -7,12 +7,14 @@ Entropy-SGD magenta, Accelerated-SGD green, AdaDecay red); dashes say the same w
 colour.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import altair as alt
 import polars as pl
+
+from adadecay.lab.stats.analysis import Analysis
 
 __all__ = [
     "DARK",
@@ -22,10 +24,10 @@ __all__ = [
     "Figure",
     "Look",
     "Section",
+    "Theme",
     "looks",
     "ramp",
-    "scales",
-    "sized",
+    "tips",
 ]
 
 # Without a key the wheel scrolls the page, as a reader expects.
@@ -150,19 +152,58 @@ class Figure:
     table: pl.DataFrame
 
 
-def sized(chart: Any, title: str, *, page: bool, height: int = 240) -> Any:
-    """Return the chart as wide as the page's column, or as a figure by itself."""
-    if page:
-        return chart.properties(width="container", height=height)
-    return chart.properties(width=420, height=height, title=title)
+@dataclass(frozen=True)
+class Theme:
+    """How the figures of one study are drawn.
+
+    Args:
+        looks: of every optimizer, by label, and of each method.
+        unit: what the scores are called.
+        page: whether the report's page draws legends and titles itself.
+    """
+
+    looks: Mapping[str, Look]
+    unit: str
+    page: bool = False
+
+    @classmethod
+    def of(cls, analysis: Analysis, *, page: bool = False) -> "Theme":
+        """Return the theme of a study."""
+        labels = {arm.optimizer: arm.name for arm in analysis.arms}
+        methods = {arm.method: arm.name for arm in analysis.arms}
+        # Vega reads escapes in the title of an axis: no control character is made.
+        unit = analysis.data.score_name.replace("\\", "/")
+        return cls(looks(labels) | looks(methods), unit, page)
+
+    def sized(self, chart: Any, title: str, height: int = 240) -> Any:
+        """Return a chart as wide as the page's column, or as a figure by itself."""
+        if self.page:
+            return chart.properties(width="container", height=height)
+        return chart.properties(width=420, height=height, title=title)
+
+    def optimizers(self, rows: pl.DataFrame) -> tuple[alt.Color, alt.StrokeDash]:
+        """Return colour and dash that give each optimizer of a table its look."""
+        names = rows["optimizer"].unique(maintain_order=True).to_list()
+        legend = None if self.page else alt.Legend(title=None)
+        colours = [self.looks[name].colour for name in names]
+        dashes = [list(self.looks[name].dash) or [1, 0] for name in names]
+        coloured = alt.Scale(domain=names, range=colours)
+        dashed = alt.Scale(domain=names, range=dashes)
+        return (
+            alt.Color("optimizer:N", scale=coloured, legend=legend, title=None),
+            alt.StrokeDash("optimizer:N", scale=dashed, legend=legend),
+        )
 
 
-def scales(
-    styles: dict[str, Look], names: Sequence[str]
-) -> tuple[alt.Scale, alt.Scale]:
-    """Return the scales of colour and dash that give each name its look."""
-    colours = alt.Scale(domain=names, range=[styles[name].colour for name in names])
-    dashes = alt.Scale(
-        domain=names, range=[list(styles[name].dash) or [1, 0] for name in names]
-    )
-    return colours, dashes
+def tips(*fields: str | tuple[str, ...]) -> list[alt.Tooltip]:
+    """Return tooltips of fields, each alone or with its format and its title."""
+    found = []
+    for each in fields:
+        given = (each,) if isinstance(each, str) else each
+        name, form, title = (*given, "", "")[:3]
+        options: Any = {
+            "format": form or alt.Undefined,
+            "title": title or alt.Undefined,
+        }
+        found.append(alt.Tooltip(name, **options))
+    return found

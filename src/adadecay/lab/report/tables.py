@@ -1,52 +1,140 @@
-"""Tables: an analysis → rows of text with sort keys, for the page and for CSV.
+"""Tables: an analysis → a row of numbers for each comparison and each setting.
 
-In: an analysis. Out: :class:`Table`: columns, and cells that hold what is shown and
-what it sorts by.
+In: an analysis. Out: dictionaries of unrounded numbers, from which CSV, LaTeX, figures
+and data frames are made; and :class:`Table`, the same as text with sort keys, for the
+page and the documentation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from adadecay.lab import paper
-from adadecay.lab.report.text import DASH, Numbers, p_text
+from adadecay.lab.report.text import DASH, Numbers, signed
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import ALPHA, standard
+from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, published_cell
 
 __all__ = [
-    "Cell",
     "Column",
-    "Matrix",
     "Table",
+    "arm_rows",
     "arm_table",
+    "comparison_rows",
     "comparison_table",
-    "for_page",
+    "matrix",
 ]
+
+Row = dict[str, Any]
+
+
+def comparison_rows(judged: Sequence[Judged]) -> list[Row]:
+    """Return every number of each comparison."""
+    return [_comparison_row(each) for each in judged]
+
+
+def _comparison_row(each: Judged) -> Row:
+    c = each.comparison
+    return {
+        "cell": c.ours.place,
+        "ours": c.ours.optimizer,
+        "other": c.other.optimizer,
+        "weight_decay": c.ours.setting.get(DECAY),
+        "pairs": c.pairs,
+        "difference": c.difference,
+        "low": c.interval.low if c.interval else None,
+        "high": c.interval.high if c.interval else None,
+        "level": c.interval.level if c.interval else None,
+        "method": c.interval.method if c.interval else None,
+        "low_alone": c.alone.low if c.alone else None,
+        "high_alone": c.alone.high if c.alone else None,
+        "p": c.p_value,
+        "p_holm": c.p_holm,
+        "p_yuen": c.p_yuen,
+        "improvement": c.improvement,
+        "correlation": c.correlation,
+        "smallest": c.smallest,
+        "published": each.published,
+        "effect": None if each.chosen_on_scores else str(c.effect),
+        "verdict": str(each.verdict) if each.verdict else None,
+        "remarks": "; ".join([*each.shortened, *c.notes]),
+        "words": each.words,
+        "where": c.ours.where,
+        "who": f"{c.ours.optimizer} − {c.other.optimizer}",
+        "paired": c.paired,
+    }
+
+
+def arm_rows(analysis: Analysis) -> list[Row]:
+    """Return every number of each setting, and the paper's beside it."""
+    return [_arm_row(analysis, arm) for arm in analysis.arms]
+
+
+def _arm_row(analysis: Analysis, arm: Arm) -> Row:
+    average = arm.average(trim=analysis.trim)
+    interval = trimmed_t(arm.scores, trim=analysis.trim)
+    printed = published_cell(arm) if analysis.data.paper else None
+    above = average - printed.average if printed and average is not None else None
+    return {
+        "cell": arm.place,
+        "optimizer": arm.optimizer,
+        "weight_decay": arm.setting.get(DECAY),
+        "alpha": arm.setting.get(ALPHA),
+        "dropout": arm.setting.get(DROPOUT),
+        "schedule": arm.setting.get("schedule"),
+        "epochs": arm.epochs,
+        "trials": int(arm.scores.size),
+        "average": average,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "maximum": arm.best(),
+        "paper_average": printed.average if printed else None,
+        "paper_maximum": printed.maximum if printed else None,
+        "where": arm.where,
+        "above_paper": above,
+        "paper_trials": paper.TRIALS[printed.dataset] if printed else None,
+        "lost": sum(n for status, n in arm.counts.items() if status != "done"),
+    }
+
+
+Show = Callable[[Numbers, Row], str]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, whether it holds numbers, what it means, and whether a page folds it.
+    """A heading, the value that it sorts by, and how that is shown.
 
-    A folded column is shown when the reader asks for all columns.
+    Args:
+        title: the heading.
+        key: of the value in a row.
+        form: a format of Python, a method of :class:`Numbers`, or a function from the
+            numbers and the row; none for a text.
+        help: what it means.
+        folded: whether a page shows it only when the reader asks for all columns.
+        of_paper: whether it says nothing without the paper.
     """
 
     title: str
-    number: bool = False
+    key: str
+    form: str | Show = ""
     help: str = ""
     folded: bool = False
+    of_paper: bool = False
 
+    @property
+    def number(self) -> bool:
+        """Whether it holds numbers."""
+        return bool(self.form)
 
-@dataclass(frozen=True)
-class Cell:
-    """What a cell shows, and what it sorts by."""
-
-    text: str
-    value: float | str | None = None
-    badge: str = ""
+    def text(self, numbers: Numbers, row: Row) -> str:
+        """Return what a row shows."""
+        if not isinstance(self.form, str):
+            return self.form(numbers, row)
+        if self.form in ("score", "gap", "p_value"):
+            return str(getattr(numbers, self.form)(row[self.key]))
+        return signed(row[self.key], self.form) if self.form else row[self.key]
 
 
 @dataclass(frozen=True)
@@ -54,243 +142,143 @@ class Table:
     """A table that a reader can sort."""
 
     caption: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+
+    def pick(self, *titles: str) -> "Table":
+        """Return these columns, as far as they are there, in this order."""
+        known = {column.title: column for column in self.columns}
+        return replace(self, columns=[known[each] for each in titles if each in known])
 
 
-def _text(value: str) -> Cell:
-    return Cell(value, value)
+def _ends(form: str) -> Show:
+    def shown(numbers: Numbers, row: Row) -> str:
+        ends = [getattr(numbers, form)(row[key]) for key in ("low", "high")]
+        return DASH if row["low"] is None else f"[{', '.join(ends)}]"
+
+    return shown
 
 
-def _number(text: str, value: float | None) -> Cell:
-    return Cell(text, value)
+def _pairs(numbers: Numbers, row: Row) -> str:
+    return str(row["pairs"]) if row["paired"] else "unpaired"
 
 
+GAP_HELP = "trimmed mean of paired differences; positive is better"
+INTERVAL_HELP = "excludes 0 where Holm's procedure at 5 % rejects it"
+HOLM_HELP = "the same, adjusted for all comparisons of the study"
+YUEN_HELP = "Yuen's trimmed test, which ignores the pairing"
+BETTER_HELP = "probability that a trial of ours beats one of the other"
+SEEDS_HELP = "correlation between the paired scores"
+POWER_HELP = "difference that this many pairs detect with probability 80 %"
 COMPARISON_COLUMNS = (
-    Column("Cell"),
-    Column("Ours"),
-    Column("Other"),
-    Column("Pairs", True, "trials with common seeds"),
-    Column(
-        "Difference", True, "trimmed mean of paired differences; positive is better"
-    ),
-    Column("Interval", True, "excludes 0 where Holm's procedure at 5 % rejects it"),
-    Column("Paper", True, "the published difference Δ"),
-    Column("Verdict"),
-    Column("p", True, "sign-flip permutation test"),
-    Column("p, Holm", True, "the same, adjusted for all comparisons of the study"),
-    Column("p, unpaired", True, "Yuen's trimmed test, which ignores the pairing"),
-    Column(
-        "P(better)", True, "probability that a trial of ours beats one of the other"
-    ),
-    Column("r", True, "correlation between the paired scores"),
-    Column(
-        "Detectable",
-        True,
-        "difference that this many pairs detect with probability 80 %",
-    ),
-    Column("Remarks"),
+    Column("Cell", "where"),
+    Column("Ours", "ours"),
+    Column("Other", "other"),
+    Column("Comparison", "who", help="the first minus the second"),
+    Column("Verdict", "words"),
+    Column("Difference", "difference", "gap", GAP_HELP),
+    Column("Interval", "low", _ends("gap"), INTERVAL_HELP),
+    Column("Paper", "published", "+.2f", "the published difference Δ", of_paper=True),
+    Column("Pairs", "pairs", _pairs, "trials with common seeds"),
+    Column("p", "p", "p_value", "sign-flip permutation test", folded=True),
+    Column("p, Holm", "p_holm", "p_value", HOLM_HELP, folded=True),
+    Column("p, unpaired", "p_yuen", "p_value", YUEN_HELP, folded=True),
+    Column("P(better)", "improvement", ".0%", BETTER_HELP, folded=True),
+    Column("r", "correlation", ".2f", SEEDS_HELP, folded=True),
+    Column("Detectable", "smallest", "score", POWER_HELP, folded=True),
+    Column("Remarks", "remarks", folded=True),
 )
 
 
-def comparison_table(analysis: Analysis, numbers: Numbers) -> Table:
+def comparison_table(analysis: Analysis) -> Table:
     """Return every comparison of the family with all that belongs beside it."""
-    rows = tuple(_comparison_row(each, numbers) for each in analysis.judged)
-    columns, rows = _without_paper(analysis, COMPARISON_COLUMNS, rows)
+    rows = comparison_rows(analysis.judged)
     caption = (
         f"All comparisons of the study, one family of {len(rows)}. Positive "
         "differences favour the first."
     )
-    return Table(caption, columns, rows)
+    return Table(caption, _kept(analysis, COMPARISON_COLUMNS), rows)
 
 
-Rows = tuple[tuple[Cell, ...], ...]
-SHOWN = ("Verdict", "Difference", "Interval", "Paper", "Pairs")
+def _kept(analysis: Analysis, columns: Sequence[Column]) -> list[Column]:
+    return [each for each in columns if analysis.data.paper or not each.of_paper]
 
 
-def for_page(table: Table) -> Table:
-    """Return comparisons as a page shows them: who, the verdict, then the numbers."""
-    place = {column.title: i for i, column in enumerate(table.columns)}
-    first = [place[title] for title in SHOWN if title in place]
-    merged = {place[title] for title in ("Cell", "Ours", "Other")}
-    rest = [i for i in range(len(table.columns)) if i not in {*first, *merged}]
-    columns = [Column("Cell"), Column("Comparison", help="the first minus the second")]
-    columns += [table.columns[i] for i in first]
-    columns += [replace(table.columns[i], folded=True) for i in rest]
-    rows = []
-    for row in table.rows:
-        who = f"{row[place['Ours']].text} − {row[place['Other']].text}"
-        numbers = (row[i] for i in (*first, *rest))
-        rows.append((row[place["Cell"]], _text(who), *numbers))
-    return replace(table, columns=tuple(columns), rows=tuple(rows))
+def _maximum(numbers: Numbers, row: Row) -> str:
+    equal = row["trials"] == row["paper_trials"]
+    more = "" if equal or not row["paper_trials"] else f" (of {row['paper_trials']})"
+    return signed(row["paper_maximum"], ".2f") + more
 
 
-def _without_paper(
-    analysis: Analysis, columns: tuple[Column, ...], rows: Rows
-) -> tuple[tuple[Column, ...], Rows]:
-    """Leave out the paper's columns where the study has nothing to do with it."""
-    if analysis.data.paper:
-        return columns, rows
-    kept = [i for i, each in enumerate(columns) if "paper" not in each.title.lower()]
-    return tuple(columns[i] for i in kept), tuple(
-        tuple(row[i] for i in kept) for row in rows
-    )
+def _lost(numbers: Numbers, row: Row) -> str:
+    return str(row["lost"] or DASH)
 
 
-def _comparison_row(each: Judged, numbers: Numbers) -> tuple[Cell, ...]:
-    c = each.comparison
-    share = DASH if c.improvement is None else f"{c.improvement:.0%}"
-    seeds = DASH if c.correlation is None else f"{c.correlation:.2f}".replace("-", "−")
-    verdict = each.words
-    printed = DASH if each.published is None else f"{each.published:+.2f}"
-    return (
-        _text(c.ours.where),
-        _text(c.ours.optimizer),
-        _text(c.other.optimizer),
-        _number(str(c.pairs) if c.paired else "unpaired", c.pairs),
-        _number(numbers.gap(c.difference), c.difference),
-        _number(numbers.interval(c.interval), c.interval.low if c.interval else None),
-        _number(printed.replace("-", "−"), each.published),
-        Cell(verdict, verdict, badge=verdict),
-        _number(p_text(c.p_value), c.p_value),
-        _number(p_text(c.p_holm), c.p_holm),
-        _number(p_text(c.p_yuen), c.p_yuen),
-        _number(share, c.improvement),
-        _number(seeds, c.correlation),
-        _number(numbers.score(c.smallest), c.smallest),
-        _text("; ".join([*each.shortened, *c.notes])),
-    )
-
-
+AVERAGE_HELP = "trimmed mean of the last 10 % of epochs"
+BEST_HELP = "over all epochs and trials: chosen on the test set"
+PAPER_HELP = "compares only at equal numbers of trials"
+LOST_HELP = "failed, diverged or unfinished trials"
 ARM_COLUMNS = (
-    Column("Cell"),
-    Column("Optimizer"),
-    Column("Trials", True, "finished ones"),
-    Column("Average", True),
-    Column("95 % interval", True, "of the average, over trials"),
-    Column("Paper", True, "published average"),
-    Column("Ours − paper", True),
-    Column("Maximum", True, "over all epochs and trials: chosen on the test set"),
-    Column("Paper's maximum", True, "compares only at equal numbers of trials"),
-    Column("Without result", True, "failed, diverged or unfinished trials"),
+    Column("Cell", "where"),
+    Column("Optimizer", "optimizer"),
+    Column("Trials", "trials", "d", "finished ones"),
+    Column("Average", "average", "score", AVERAGE_HELP),
+    Column("95 % interval", "low", _ends("score"), "of the average, over trials"),
+    Column("Paper", "paper_average", ".2f", "published average", of_paper=True),
+    Column("Ours − paper", "above_paper", "gap", of_paper=True),
+    Column("Maximum", "maximum", "score", BEST_HELP),
+    Column("Paper's maximum", "paper_maximum", _maximum, PAPER_HELP, of_paper=True),
+    Column("Without result", "lost", _lost, LOST_HELP),
 )
 
 
-def printed_for(analysis: Analysis, arm: Arm) -> paper.Published | None:
-    """Return the paper's cell for an arm that has the paper's settings."""
-    if not analysis.data.paper:
-        return None
-    alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
-    name = paper.canonical(arm.name)
-    if standard([arm], name, alpha=alpha) is None:
-        return None
-    return paper.published(*arm.cell, name, alpha=alpha)
-
-
-def arm_table(analysis: Analysis, numbers: Numbers) -> Table:
-    """Return every arm: its average and maximum, and the paper's beside them."""
-    rows = tuple(_arm_row(analysis, arm, numbers) for arm in analysis.arms)
-    meaning = f"{analysis.trim:.0%}-trimmed mean of the last 10 % of epochs"
-    named = [
-        replace(column, help=meaning) if column.title == "Average" else column
-        for column in ARM_COLUMNS
-    ]
-    columns, rows = _without_paper(analysis, tuple(named), rows)
+def arm_table(analysis: Analysis) -> Table:
+    """Return every setting: its average and maximum, and the paper's beside them."""
     caption = f"All settings: {analysis.data.score_name} over finished trials."
-    return Table(caption, columns, rows)
-
-
-def _arm_row(analysis: Analysis, arm: Arm, numbers: Numbers) -> tuple[Cell, ...]:
-    average = arm.average(trim=analysis.trim)
-    interval = trimmed_t(arm.scores, trim=analysis.trim)
-    around = DASH
-    if interval is not None:
-        around = f"[{numbers.score(interval.low)}, {numbers.score(interval.high)}]"
-    printed = printed_for(analysis, arm)
-    gap = None
-    if printed is not None and average is not None:
-        gap = average - printed.average
-    lost = sum(count for status, count in arm.counts.items() if status != "done")
-    return (
-        _text(arm.where),
-        _text(arm.optimizer),
-        _number(str(arm.scores.size), float(arm.scores.size)),
-        _number(numbers.score(average), average),
-        _number(around, interval.low if interval else None),
-        _number(f"{printed.average:.2f}" if printed else DASH, _average(printed)),
-        _number(numbers.gap(gap), gap),
-        _number(numbers.score(arm.best()), arm.best()),
-        _number(_maximum(arm, printed), printed.maximum if printed else None),
-        _number(str(lost) if lost else DASH, float(lost)),
-    )
-
-
-def _average(printed: paper.Published | None) -> float | None:
-    return printed.average if printed else None
-
-
-def _maximum(arm: Arm, printed: paper.Published | None) -> str:
-    if printed is None:
-        return DASH
-    trials = paper.TRIALS[printed.dataset]
-    equal = arm.scores.size == trials
-    return f"{printed.maximum:.2f}" + ("" if equal else f" (of {trials})")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A cell of a matrix: ours, the paper's under it, and whether ours is best."""
-
-    text: str
-    printed: str = ""
-    best: bool = False
+    columns = [
+        replace(each, help=f"{analysis.trim:.0%}-{each.help}")
+        if each.help is AVERAGE_HELP
+        else each
+        for each in _kept(analysis, ARM_COLUMNS)
+    ]
+    return Table(caption, columns, arm_rows(analysis))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Cells down, optimizers across, as the paper lays its tables out."""
+    """Cells down, optimizers across, as the paper lays its tables out.
+
+    ``rows`` holds, for each cell, its name and a row of :func:`arm_rows` for each
+    optimizer, with whether it is the best.
+    """
 
     caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    columns: list[str]
+    rows: list[tuple[str, list[tuple[Row, bool]]]]
 
 
-def matrix(analysis: Analysis, numbers: Numbers) -> Matrix | None:
-    """Return averages by cell and optimizer, None where there is only one of each."""
-    places = list(dict.fromkeys(arm.place for arm in analysis.arms))
-    labels = list(dict.fromkeys(arm.optimizer for arm in analysis.arms))
-    if len(labels) < 2 or len(labels) > 10:
+def matrix(analysis: Analysis) -> Matrix | None:
+    """Return averages by cell and optimizer, None with one optimizer or too many."""
+    rows = arm_rows(analysis)
+    labels = list(dict.fromkeys(row["optimizer"] for row in rows))
+    if not 2 <= len(labels) <= 10:
         return None
-    known = {(arm.place, arm.optimizer): arm for arm in analysis.arms}
-    rows = []
-    for place in places:
-        arms = [known.get((place, label)) for label in labels]
-        name = next(arm for arm in arms if arm is not None).where
-        rows.append((name, _entries(analysis, arms, numbers)))
+    cells: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        cells.setdefault(row["cell"], {})[row["optimizer"]] = row
+    missing = {"average": None, "paper_average": None}
+    pick: Any = max if analysis.data.larger_is_better else min
+    found = []
+    for inside in cells.values():
+        known = [r["average"] for r in inside.values() if r["average"] is not None]
+        best = pick(known) if len(known) > 1 else None
+        line = [inside.get(label, missing) for label in labels]
+        name = next(iter(inside.values()))["where"]
+        marked = [(r, best is not None and r["average"] == best) for r in line]
+        found.append((name, marked))
     caption = (
         f"{analysis.data.score_name}: trimmed average of each cell and optimizer, "
         "the best of a row in bold."
     )
-    if analysis.data.paper:
-        caption += " The paper's average stands below ours."
-    return Matrix(caption, tuple(labels), tuple(rows))
-
-
-def _entries(
-    analysis: Analysis, arms: Sequence[Arm | None], numbers: Numbers
-) -> tuple[Entry, ...]:
-    averages = [arm.average(trim=analysis.trim) if arm else None for arm in arms]
-    known = [value for value in averages if value is not None]
-    pick: Any = max if analysis.data.larger_is_better else min
-    best = pick(known) if known else None
-    entries = []
-    for arm, average in zip(arms, averages, strict=True):
-        printed = printed_for(analysis, arm) if arm else None
-        entries.append(
-            Entry(
-                numbers.score(average),
-                f"{printed.average:.2f}" if printed else "",
-                average is not None and average == best and len(known) > 1,
-            )
-        )
-    return tuple(entries)
+    caption += " The paper's average stands below ours." if analysis.data.paper else ""
+    return Matrix(caption, labels, found)

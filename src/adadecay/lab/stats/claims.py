@@ -58,6 +58,16 @@ class ClaimResult:
     judged: tuple[Judged, ...] = ()
     thetas: tuple[ThetaAverage, ...] = ()
 
+    @property
+    def tested(self) -> bool:
+        """Whether the study has any of its comparisons."""
+        return self.verdict is not Verdict.NOT_TESTED
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """The comparisons, without verdicts."""
+        return [each.comparison for each in self.judged]
+
 
 @dataclass(frozen=True)
 class Claim:

@@ -23,6 +23,7 @@ __all__ = [
     "default_baseline",
     "is_plain",
     "own_pairs",
+    "published_cell",
     "shortened_in",
     "standard",
 ]
@@ -235,18 +236,21 @@ def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
     return found
 
 
+def published_cell(arm: Arm) -> paper.Published | None:
+    """Return the paper's cell of an arm that has the paper's settings."""
+    alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
+    name = paper.canonical(arm.name)
+    if standard([arm], name, alpha=alpha) is None:
+        return None
+    return paper.published(*arm.cell, name, alpha=alpha)
+
+
 def _published(ours: Arm, other: Arm) -> float | None:
     """Return the printed difference where both arms are cells of the paper."""
-    cells = []
-    for arm in (ours, other):
-        alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
-        name = paper.canonical(arm.name)
-        if standard([arm], name, alpha=alpha) is None:
-            return None
-        cells.append(paper.published(*arm.cell, name, alpha=alpha))
-    if cells[0] is None or cells[1] is None:
+    first, second = published_cell(ours), published_cell(other)
+    if first is None or second is None:
         return None
-    return round(cells[0].average - cells[1].average, 2)
+    return round(first.average - second.average, 2)
 
 
 def default_baseline(arms: Sequence[Arm]) -> str | None:
