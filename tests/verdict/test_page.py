@@ -50,7 +50,7 @@ def test_one_trial():
 def test_no_baseline(optimizers):
     settings = [Setting(optimizer=name, name="adadecay") for name in optimizers]
     text = text_of(StudyData(simulate(settings, trials=3)))
-    assert "No comparison: the study names no baseline" in text
+    assert "Nothing is compared: the study names no baseline" in text
     assert "Nothing is compared" in text
 
 
@@ -151,7 +151,7 @@ def test_few_pairs_say_how_far_their_interval_can_be_trusted():
 def test_a_shortened_study_says_so_and_judges_nothing():
     results = simulate(comparison_settings()[:6], trials=3, epochs=20)
     text = text_of(StudyData(results, paper=True, name="paper/comparison[epochs=20]"))
-    assert "Not as in the paper: 20 epochs instead of 100" in text
+    assert "Different from the paper: 20 epochs instead of 100" in text
     assert "not comparable" in text
     assert "✓ replicated" not in text.split("The rule, fixed")[0]
 

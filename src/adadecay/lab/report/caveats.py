@@ -51,8 +51,8 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
     planned = plural(have["planned"], "trial")
     if not is_finished(analysis):
         text = (
-            f"{have['done']:,} of {planned} are finished. Only they count; numbers, "
-            "intervals and verdicts will change."
+            f"{have['done']:,} of {planned} are finished. Only they are shown; "
+            "numbers, intervals and verdicts will change."
         )
         yield Caveat("Unfinished study", text, grave=True)
     reasons = dict.fromkeys(analysis.data.shortened)
@@ -60,16 +60,16 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
         reasons |= dict.fromkeys(shortened_in(arm))
     if reasons and analysis.data.paper:
         text = (
-            f"Not as in the paper: {', '.join(reasons)}. What is affected is not "
-            "comparable with the published numbers."
+            f"Different from the paper: {', '.join(reasons)}. Affected results are "
+            "not comparable with the published numbers."
         )
         yield Caveat("Shortened", text, grave=True)
     bad = [f"{have[each]:,} {each}" for each in ("failed", "diverged") if have[each]]
     if bad:
         text = (
-            f"{' and '.join(bad)} of {planned}. They have no score and their pairs are "
-            "left out, which flatters an optimizer that diverges; the table of trials "
-            "says which."
+            f"{' and '.join(bad)} of {planned}. They have no score, and their pairs "
+            "are left out, which favours an optimizer that diverges. The table of "
+            "trials lists them."
         )
         yield Caveat("Trials without a result", text, grave=True)
 
@@ -82,25 +82,24 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     most = max((max(each) for each in sizes.values()), default=0)
     if most and not analysis.judged:
         text = (
-            "No comparison: the study names no baseline and has no SGD to stand in, "
-            "or nothing to compare with it."
+            "Nothing is compared: the study names no baseline and has no SGD, or has "
+            "no other optimizer."
         )
         yield Caveat("No baseline", text, grave=True)
     elif most == 1:
-        text = "One trial each: no interval, no test, no verdict can be had from it."
+        text = "One trial each: no interval, no test, no verdict."
         yield Caveat("One trial", text, grave=True)
     if uneven := sum(len(each) > 1 for each in sizes.values()):
         text = (
             f"In {plural(uneven, 'cell')} the optimizers have unequal numbers of "
             "finished trials. Differences use the seeds they share; maxima are not "
-            "comparable there, since more trials reach further."
+            "comparable there, because they grow with the number of trials."
         )
         yield Caveat("Unequal trials", text)
     if _uses_test_set(analysis):
         text = (
-            "Scores are measured on the test set at every epoch, and the maximum over "
-            "epochs and trials is therefore chosen on it. The average of the last "
-            "epochs is not chosen."
+            "Scores are measured on the test set at every epoch, so the maximum over "
+            "epochs and trials is chosen on it. The average of the last epochs is not."
         )
         text += " The paper does the same." if analysis.data.paper else ""
         yield Caveat("The test set is used for validation", text)
@@ -116,7 +115,7 @@ def _uses_test_set(analysis: Analysis) -> bool:
 
 
 def _coverage(pairs: list[int]) -> str:
-    """Return how often the intervals of the fewest pairs hold the truth, if short."""
+    """Return how often the intervals of the fewest pairs contain the truth."""
     fewest = min((count for count in pairs if count >= 2), default=None)
     if fewest is None:
         return ""
@@ -127,8 +126,8 @@ def _coverage(pairs: list[int]) -> str:
     if held >= 93:
         return ""
     return (
-        f"With {plural(fewest, 'pair')} the 95 % interval holds the truth in "
+        f"With {plural(fewest, 'pair')} the 95 % interval contains the truth in "
         f"{held:.0f} % of simulations when only one of the optimizers has trials that "
-        f"end badly, and in 95 % when both are alike (measured with {size} pairs; "
-        "docs/statistics.md)."
+        f"end badly, and in 95 % when both or neither have (measured with {size} "
+        "pairs; docs/statistics.md)."
     )

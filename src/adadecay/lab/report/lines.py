@@ -164,7 +164,8 @@ def effective_decays(analysis: Analysis, theme: Theme) -> list[Figure]:
     caption = (
         "{unit} in {where} over the effective decay of each optimizer, λ times the "
         "mean of θ over tensors and epochs (SGD's is 1): trimmed mean over trials with "
-        "its 95 % interval. Where only size matters, all lie on one curve."
+        "its 95 % interval. If only the size of the decay mattered, all points "
+        "would lie on one curve."
     )
     table, title = series.effective_decay(analysis), "λ × mean θ"
     draw, told = partial(_points, title=title, theme=theme), f": {title}"
@@ -245,8 +246,8 @@ def profile(analysis: Analysis, theme: Theme) -> list[Figure]:
         .add_params(alt.param(name="hidden", value=[]), zoom)
     )
     caption = (
-        "Share of trials, over all cells, that score more than so far above the "
-        "baseline's mean; the line further to the right is the better one."
+        "Share of trials, over all cells, that exceed the baseline's mean by more "
+        "than the given distance; lines further to the right are better."
     )
     named = "Performance profile over all cells"
     sized = theme.sized(chart, named, height=280)
@@ -261,7 +262,7 @@ def thetas(analysis: Analysis, theme: Theme) -> list[Figure]:
         THETA,
         "theta",
         "Mean θ of each layer over epochs in {where}, averaged over trials; the dashed "
-        "line is 1, where the paper puts the average.",
+        "line is 1.",
         _theta_time,
         title=": θ over time",
         heading=": over time",

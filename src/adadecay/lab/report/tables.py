@@ -194,7 +194,7 @@ def comparison_table(analysis: Analysis) -> Table:
     """Return every comparison of the family with all that belongs beside it."""
     rows = comparison_rows(analysis.judged)
     caption = (
-        f"All comparisons of the study, one family of {len(rows)}. Positive "
+        f"All comparisons of the study ({len(rows)}), adjusted together. Positive "
         "differences favour the first."
     )
     return Table(caption, _kept(analysis, COMPARISON_COLUMNS), rows)
@@ -280,5 +280,5 @@ def matrix(analysis: Analysis) -> Matrix | None:
         f"{analysis.data.score_name}: trimmed average of each cell and optimizer, "
         "the best of a row in bold."
     )
-    caption += " The paper's average stands below ours." if analysis.data.paper else ""
+    caption += " The paper's average is below ours." if analysis.data.paper else ""
     return Matrix(caption, labels, found)

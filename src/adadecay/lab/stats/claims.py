@@ -37,14 +37,14 @@ CLAIM_RULES: Final = (
     (Verdict.NOT_FOUND, "none is contradicted, at least one is not found"),
     (
         Verdict.REPLICATED,
-        "all of its comparisons are there and have the claimed sign, whatever the size",
+        "all of its comparisons have been run and have the claimed sign",
     ),
     (Verdict.NOT_COMPARABLE, "none of its comparisons is comparable"),
     (Verdict.NOT_TESTED, "this study has none of its comparisons"),
     (
         Verdict.INCONCLUSIVE,
-        "some of its comparisons are inconclusive, not comparable or not there, and "
-        "none decides against it",
+        "some of its comparisons are inconclusive, not comparable or not run, and "
+        "none speaks against it",
     ),
 )
 

@@ -44,10 +44,10 @@ class Effect(StrEnum):
 
 RULES: Final = (
     (Verdict.REPLICATED, "lo > 0, and Δ is not rejected"),
-    (Verdict.LARGER, "lo > 0, and Δ is rejected from below"),
-    (Verdict.SMALLER, "lo > 0, and Δ is rejected from above"),
+    (Verdict.LARGER, "lo > 0, and Δ is rejected as too small"),
+    (Verdict.SMALLER, "lo > 0, and Δ is rejected as too large"),
     (Verdict.CONTRADICTED, "hi < 0"),
-    (Verdict.NOT_FOUND, "lo ≤ 0 ≤ hi, and Δ is rejected from above"),
+    (Verdict.NOT_FOUND, "lo ≤ 0 ≤ hi, and Δ is rejected as too large"),
     (Verdict.INCONCLUSIVE, "neither 0 nor Δ is rejected"),
     (
         Verdict.NOT_COMPARABLE,
@@ -57,7 +57,7 @@ RULES: Final = (
 EFFECT_RULES: Final = (
     (Effect.HELPS, "lo > 0"),
     (Effect.HURTS, "hi < 0"),
-    (Effect.NO_EVIDENCE, "the interval holds 0"),
+    (Effect.NO_EVIDENCE, "the interval includes 0"),
 )
 
 
@@ -72,8 +72,8 @@ def judge_published(
 
     Args:
         interval: of ours − other, Holm-adjusted; None with fewer than two pairs.
-        published: Δ; None where the paper prints no number. Below 0 everything is
-            turned round: an interval below 0 replicates.
+        published: Δ; None where the paper prints no number. Below 0 all signs are
+            reversed: an interval below 0 replicates.
         size: the interval that decides whether Δ is rejected; None where it is not
             tested.
         shortened: what was less than in the paper, in words; empty if nothing.
