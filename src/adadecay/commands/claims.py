@@ -22,11 +22,12 @@ def claims(
     A trial that several studies share counts once. Power is the number of published
     differences that the paper's own number of trials would have found.
     """
-    from adadecay.lab.stats.union import analyse_all, claim_rows, read_snapshots
+    from adadecay.lab.stats.snapshot import read_snapshots
+    from adadecay.lab.stats.union import analyse_all, claim_rows
 
     with one_sentence():
         snapshots = read_snapshots(folder)
-        rows = claim_rows(analyse_all(list(snapshots.values())))
+        rows = claim_rows(analyse_all(snapshots))
     if json:
         typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
         return

@@ -48,9 +48,10 @@ def report(
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
-    warn_of_damaged(study)
-    name_variants(study)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
+    if analysis.trials.is_empty():
+        name_variants(study)
+    warn_of_damaged(analysis.data.problems)
     if json:
         from adadecay.lab.report import compared
 

@@ -30,13 +30,19 @@ def results(
     ] = None,
 ) -> None:
     """Export one tidy table, a row for each trial and epoch."""
-    warn_of_damaged(study)
-    name_variants(study)
+    tables = study.tables()
+    warn_of_damaged(tables.trials.to_dicts())
+    if tables.epochs.is_empty():
+        name_variants(study)
+    paths: list[Path] = []
     if keep is not None:
         from adadecay.lab.stats.snapshot import keep as write
 
-        paths = write(study, keep)
+        paths += write(study, keep, tables)
     if keep is None or output is not None:
-        paths = [*study.export(output or Path(study.name.replace("/", "-")))]
+        from adadecay.lab.tables import export
+
+        stem = output or Path(study.name.replace("/", "-"))
+        paths += export(tables.results(), stem)
     for path in paths:
         typer.echo(f"{path}  {path.stat().st_size:,} bytes")

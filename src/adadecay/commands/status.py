@@ -27,8 +27,8 @@ def status(study: "Study", json: JSON = False) -> None:
     if json:
         print_json(_document(study))
         return
-    print_status(study)
-    name_variants(study)
+    if not print_status(study):
+        name_variants(study)
 
 
 def _document(study: "Study") -> dict[str, Any]:
@@ -53,21 +53,18 @@ def _document(study: "Study") -> dict[str, Any]:
 
 
 def name_variants(study: "Study") -> None:
-    """If nothing of a study was run, name on standard error its variants that were."""
-    from adadecay.lab.files import stored_studies
-    from adadecay.lab.summary import read_states
+    """Name on standard error the variants of a study that were run, itself not."""
+    from adadecay.lab.files import read_study, stored_studies
+    from adadecay.lab.variants import Variant
 
-    base = study.name.partition("[")[0]
-    others = [
-        name
-        for name in stored_studies(study.folder)
-        if name.partition("[")[0] == base and name != study.name
-    ]
-    if not others:
-        return
-    states = read_states(study.plan, study.folder).values()
-    if all(state.status == "waiting" for state in states):
-        names = ", ".join(f"'{name}'" for name in others)
+    others = []
+    for name in stored_studies(study.folder):
+        changed = read_study(study.folder, name)[2]
+        base = Variant.from_json(changed).study if changed else name
+        if base == study.variant.study and name != study.name:
+            others.append(f"'{name}'")
+    if others:
+        names = ", ".join(others)
         typer.echo(f"No trial of {study.name} was run, but of {names}.", err=True)
 
 
@@ -76,16 +73,12 @@ def full_name(trial: "Trial") -> str:
     return f"{trial.cell.name} {trial.label} #{trial.number} ({trial.id})"
 
 
-def warn_of_damaged(study: "Study") -> None:
+def warn_of_damaged(trials: "Iterable[Mapping[str, Any]]") -> None:
     """Name on standard error the trials whose files were altered or cannot be read."""
-    from adadecay.lab.summary import read_states
-
-    states = read_states(study.plan, study.folder)
-    for trial in study.plan.unique:
-        state = states[trial.id]
-        if state.status == "damaged" and state.record is not None:
-            name = full_name(trial)
-            typer.echo(f"Not used: {name}: {state.record['reason']}", err=True)
+    for trial in trials:
+        if trial["status"] == "damaged":
+            name = "{cell} {optimizer} #{number} ({trial})".format_map(trial)
+            typer.echo(f"Not used: {name}: {trial['reason']}", err=True)
 
 
 def _reasons(
@@ -102,12 +95,15 @@ def _reasons(
     return found
 
 
-def print_status(study: "Study", *, traces: bool = True) -> None:
+def print_status(study: "Study", *, traces: bool = True) -> bool:
     """Print the table of a study, and why trials failed: each reason once.
 
     Args:
         study: whose trials.
         traces: whether to print tracebacks; without, a line for each reason.
+
+    Returns:
+        Whether any trial was begun.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -137,3 +133,4 @@ def print_status(study: "Study", *, traces: bool = True) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    return any(state.status != "waiting" for state in states.values())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from adadecay.lab.driver import ATTEMPTS, Outcome, drive
 from adadecay.lab.engines import Engine, Event, Settings
 from adadecay.lab.engines.local import running
-from adadecay.lab.files import check_format, read_study, stored_studies
+from adadecay.lab.files import read_study, stored_studies
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
 from adadecay.lab.spec import StudySpec
@@ -33,6 +33,8 @@ from adadecay.lab.variants import Variant, vary
 
 if TYPE_CHECKING:
     import polars
+
+    from adadecay.lab.tables import Tables
 
 __all__ = ["Study", "default_results", "run"]
 
@@ -119,26 +121,25 @@ class Study:
         rest.plan = replace(self.plan, trials=left)
         return rest
 
+    def tables(self) -> "Tables":
+        """Return everything that the results folder holds of it, from one reading."""
+        from adadecay.lab.tables import read_tables
+
+        return read_tables(self.plan, self.folder)
+
     def results(self) -> "polars.DataFrame":
         """Return one row for each trial and epoch that is recorded."""
-        from adadecay.lab.tables import results_table
-
-        check_format(self.folder)
-        return results_table(self.plan, self.folder)
+        return self.tables().results()
 
     def rates(self) -> "polars.DataFrame":
         """Return one row for each trial, epoch and tensor with a θ."""
-        from adadecay.lab.tables import rates_table
-
-        check_format(self.folder)
-        return rates_table(self.plan, self.folder)
+        return self.tables().rates()
 
     def trials(self) -> "polars.DataFrame":
         """Return one row for each planned trial: how far it is, and why it failed."""
-        from adadecay.lab.tables import trials_table
+        from adadecay.lab.tables import read_tables
 
-        check_format(self.folder)
-        return trials_table(self.plan, self.folder)
+        return read_tables(self.plan, self.folder, logs=False).trials
 
     def report(self, path: str | Path) -> Path:
         """Write the report as one HTML file that needs nothing else; return it."""
@@ -182,8 +183,7 @@ class Study:
         """Write the results as one tidy Parquet and one CSV; return both paths."""
         from adadecay.lab.tables import export
 
-        check_format(self.folder)
-        return export(self.plan, self.folder, Path(stem))
+        return export(self.results(), Path(stem))
 
 
 def _from_keys(keys: dict[str, Any]) -> StudySpec:

@@ -1,42 +1,38 @@
 """Files → tidy tables: one row an epoch, one row a layer and epoch, one row a trial.
 
-In: a plan and a results folder. Out: polars data frames, whose columns ``docs/lab.md``
-lists, and CSV and Parquet files of them. Statistics work from the column ``score``,
-whatever the study's score is. In a CSV, text that a spreadsheet would take for a
-formula gets an apostrophe in front.
+In: a plan and a results folder, whose files are read once. Out: polars data frames,
+whose columns ``docs/lab.md`` lists, and CSV and Parquet files of them. Statistics work
+from the column ``score``, whatever the study's score is. In a CSV, text that a
+spreadsheet would take for a formula gets an apostrophe in front.
 """
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from adadecay.lab.files import (
-    State,
-    read_epochs,
-    read_record,
-    read_state,
-    read_trial,
-)
+import polars as pl
+
+from adadecay.lab.files import State, check_format, read_record, read_state, read_trial
 from adadecay.lab.plan import Plan, Trial
 
-if TYPE_CHECKING:
-    import polars
-
 __all__ = [
+    "Tables",
     "export",
-    "rates_table",
-    "results_table",
-    "trials_table",
+    "plan_table",
+    "read_tables",
     "write_csv",
     "write_file",
     "write_parquet",
 ]
 
-FORMULA = r"^[=+\-@\t\r]"
-CHUNK = 250  # trials read at a time: Python's numbers take much room, a frame's little
-NUMBERS = (
+FORMULA: Final = r"^[=+\-@\t\r]"
+CHUNK: Final = (
+    250  # trials at a time: Python's numbers take much room, a frame's little
+)
+NUMBERS: Final = (
     "lr",
     "train_loss",
     "test_accuracy",
@@ -45,10 +41,8 @@ NUMBERS = (
     "validation_loss",
     "seconds",
 )
-APART = ("epoch", "rates", "evaluation_seconds")
-
-
-SETTING_SCHEMA: dict[str, type] = {
+APART: Final = ("epoch", "rates", "evaluation_seconds")
+SETTING_SCHEMA: Final[dict[str, type]] = {
     "trial": str,
     "cell": str,
     "dataset": str,
@@ -68,11 +62,83 @@ SETTING_SCHEMA: dict[str, type] = {
     "method": str,
     "setting": str,
 }
-TRIAL_SCHEMA = SETTING_SCHEMA | {"status": str}
+STATE_SCHEMA: Final[dict[str, type]] = {
+    "trial": str,
+    "status": str,
+    "epochs_done": int,
+    "score": float,
+    "seconds": float,
+    "reason": str,
+}
+THETA_SCHEMA: Final[dict[str, Any]] = {
+    "trial": pl.Categorical,
+    "epoch": pl.Int64,
+    "layer": pl.Categorical,
+    "mean_theta": pl.Float64,
+    "power_theta": pl.Float64,
+}
 
 
-def setting_columns(trial: Trial) -> dict[str, Any]:
-    """Return what a plan says of a trial: its setting, number and seed."""
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """What a results folder holds of a plan.
+
+    Args:
+        trials: one row for each planned trial: its setting, how far it is, and why it
+            failed.
+        epochs: one row for each trial id and epoch.
+        thetas: one row for each trial id, epoch and tensor with a θ.
+        origins: every commit, version and machine that the trials were run with.
+    """
+
+    trials: pl.DataFrame
+    epochs: pl.DataFrame
+    thetas: pl.DataFrame
+    origins: dict[str, tuple[str, ...]]
+
+    def results(self, *columns: str, failed: bool = False) -> pl.DataFrame:
+        """Return one row for each trial and epoch that is recorded.
+
+        Args:
+            *columns: those that are wanted, as far as they are there; all by default.
+            failed: whether a trial that failed without any has a row without epoch and
+                score. Otherwise nothing would tell that it was ever tried.
+        """
+        settings = self.trials.select(*SETTING_SCHEMA, "status")
+        if columns:
+            settings = settings.select(
+                each for each in settings.columns if each in {*columns, "trial"}
+            )
+        found = _join(settings, self.epochs, how="left" if failed else "inner")
+        if failed:
+            found = found.filter(
+                pl.col("epoch").is_not_null() | (pl.col("status") == "failed")
+            )
+        return found.select(each for each in columns or found.columns if each in found)
+
+    def rates(self) -> pl.DataFrame:
+        """Return one row for each trial, epoch and tensor with a θ."""
+        names = ("trial", "cell", "dataset", "network", "optimizer", "number")
+        found = _join(self.trials.select(names), self.thetas, how="inner")
+        return found.with_columns(pl.col("layer").cast(pl.String))
+
+
+def _join(trials: pl.DataFrame, rows: pl.DataFrame, *, how: Any) -> pl.DataFrame:
+    """Put what the plan says of a trial beside each of its rows.
+
+    A trial that two labels or cells of a study share is there twice.
+    """
+    keyed = trials.with_columns(pl.col("trial").cast(pl.Categorical))
+    found = keyed.join(rows, on="trial", how=how, maintain_order="left_right")
+    return found.with_columns(pl.col("trial").cast(pl.String))
+
+
+def plan_table(plan: Plan) -> pl.DataFrame:
+    """Return what a plan says of each trial: its setting, number and seed."""
+    return pl.DataFrame(map(_setting_row, plan.trials), schema=SETTING_SCHEMA)
+
+
+def _setting_row(trial: Trial) -> dict[str, Any]:
     d = trial.definition
     optimizer = d.optimizer.arguments
     network = d.network.arguments if d.network else {}
@@ -101,150 +167,128 @@ def setting_columns(trial: Trial) -> dict[str, Any]:
     }
 
 
-def trial_columns(trial: Trial, state: State) -> dict[str, Any]:
-    """Return the columns that are the same in every epoch of a trial."""
-    return {**setting_columns(trial), "status": state.status}
-
-
-def _chunks(plan: Plan) -> Iterator[tuple[Trial, ...]]:
-    for start in range(0, len(plan.trials), CHUNK):
-        yield plan.trials[start : start + CHUNK]
-
-
-def results_table(plan: Plan, root: Path) -> "polars.DataFrame":
-    """Return one row for each trial and epoch that is recorded."""
-    import polars as pl
-
-    frames = [_results_chunk(trials, root) for trials in _chunks(plan)]
-    return pl.concat(frames, how="diagonal")
-
-
-def _results_chunk(trials: tuple[Trial, ...], root: Path) -> "polars.DataFrame":
-    import polars as pl
-
-    fixed: list[dict[str, Any]] = []
-    source: list[int] = []
-    rows: list[dict[str, Any]] = []
-    scores: list[tuple[Any, Any]] = []
-    for trial in trials:
-        state, found = read_trial(root, trial.id)
-        if state.status == "waiting":
-            continue
-        source += [len(fixed)] * len(found)
-        fixed.append(trial_columns(trial, state))
-        key = trial.definition.score
-        held = key.replace("test_", "validation_", 1)
-        held = held if held != key else ""
-        scores += [(row.get(key), row.get(held)) for row in found]
-        rows += found
-    extra = {key for row in rows for key in row} - {*NUMBERS, *APART}
-    values = {"epoch": pl.Series([row["epoch"] for row in rows], dtype=pl.Int64)}
-    for name in (*NUMBERS, *sorted(extra)):
-        column = [row.get(name) for row in rows]
-        values[name] = pl.Series(column, dtype=pl.Float64)
-    values["score"] = pl.Series([score for score, _ in scores], dtype=pl.Float64)
-    held_out = [held for _, held in scores]
-    values["validation_score"] = pl.Series(held_out, dtype=pl.Float64)
-    per_trial = pl.DataFrame(fixed, schema=TRIAL_SCHEMA)[source]
-    return per_trial.hstack(pl.DataFrame(values))
-
-
-def rates_table(plan: Plan, root: Path) -> "polars.DataFrame":
-    """Return one row for each trial, epoch and tensor with a θ."""
-    import polars as pl
-
-    schema = {
-        "trial": pl.String,
-        "cell": pl.String,
-        "dataset": pl.String,
-        "network": pl.String,
-        "optimizer": pl.String,
-        "number": pl.Int64,
-        "epoch": pl.Int64,
-        "layer": pl.String,
-        "mean_theta": pl.Float64,
-        "power_theta": pl.Float64,
-    }
-    frames = [pl.DataFrame(schema=schema)]
-    for trial in plan.trials:
-        layers = read_record(root, trial.id).get("layers")
-        if not layers:
-            continue
-        count = len(layers)
-        rows = read_epochs(root, trial.id)
-        found = [row for row in rows if len(_theta(row)["mean"]) == count]
-        frame = pl.DataFrame(
-            {
-                "epoch": [row["epoch"] for row in found for _ in range(count)],
-                "layer": layers * len(found),
-                "mean_theta": [v for row in found for v in _theta(row)["mean"]],
-                "power_theta": [v for row in found for v in _theta(row)["power"]],
-            },
-            schema={key: schema[key] for key in list(schema)[6:]},
-        )
-        cell = trial.cell
-        names = (trial.id, cell.name, cell.dataset, cell.network, trial.label)
-        fixed = dict(zip(list(schema)[:5], names, strict=True))
-        columns = [pl.lit(value).alias(key) for key, value in fixed.items()]
-        columns.append(pl.lit(trial.number, dtype=pl.Int64).alias("number"))
-        frames.append(frame.with_columns(columns).select(list(schema)))
-    return pl.concat(frames)
-
-
-def _theta(row: dict[str, Any]) -> dict[str, list[Any]]:
-    return row.get("rates") or {"mean": [], "power": []}
-
-
-def trials_table(plan: Plan, root: Path) -> "polars.DataFrame":
-    """Return one row for each planned trial: how far it is, and why it failed."""
-    import polars as pl
-
-    rows = []
-    for trial in plan.trials:
-        state = read_state(root, trial.id)
-        record = state.record or {}
-        rows.append(
-            {
-                **trial_columns(trial, state),
-                "epochs_done": state.epochs,
-                "score": record.get("score"),
-                "seconds": record.get("seconds"),
-                "reason": record.get("reason"),
-            }
-        )
-    ending = {"epochs_done": int, "score": float, "seconds": float, "reason": str}
-    return pl.DataFrame(rows, schema=TRIAL_SCHEMA | ending)
-
-
-def export(plan: Plan, root: Path, stem: Path) -> tuple[Path, Path]:
-    """Write the results as ``STEM.parquet`` and ``STEM.csv``.
+def read_tables(plan: Plan, root: Path, *, logs: bool = True) -> Tables:
+    """Return everything that a results folder holds of a plan.
 
     Args:
         plan: the study's trials.
         root: the results folder.
-        stem: path without suffix.
-
-    Returns:
-        The two files.
+        logs: whether to read what was recorded in each epoch.
     """
-    table = results_table(plan, root)
+    check_format(root)
+    states: dict[str, State] = {}
+    origins: dict[str, dict[str, None]] = {}
+    epochs, thetas = [_epochs([], [])], [pl.DataFrame(schema=THETA_SCHEMA)]
+    for start in range(0, len(plan.unique) if logs else 0, CHUNK):
+        ids: list[str] = []
+        rows: list[dict[str, Any]] = []
+        for trial in plan.unique[start : start + CHUNK]:
+            states[trial.id], found = read_trial(root, trial.id)
+            record = read_record(root, trial.id)
+            for key, value in _origin(record):
+                origins.setdefault(key, {})[str(value)] = None
+            ids += [trial.id] * len(found)
+            rows += found
+            if record.get("layers"):
+                thetas.append(_thetas(trial.id, record["layers"], found))
+        epochs.append(_epochs(ids, rows))
+    if not logs:
+        states = {trial.id: read_state(root, trial.id) for trial in plan.unique}
+    score = plan.trials[0].definition.score if plan.trials else ""
+    return Tables(
+        plan_table(plan).join(_state_table(states), on="trial", maintain_order="left"),
+        _scored(pl.concat(epochs, how="diagonal"), score),
+        pl.concat(thetas),
+        {key: tuple(values) for key, values in origins.items()},
+    )
+
+
+def _origin(record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """Return what is known of where a trial ran."""
+    origin = record.get("origin") or {}
+    where = {
+        "commit": origin.get("commit"),
+        **(origin.get("versions") or {}),
+        "processor": origin.get("processor"),
+        "cores": origin.get("cores"),
+        "system": origin.get("system"),
+        **(record.get("environment") or {}),
+    }
+    return ((key, value) for key, value in where.items() if value is not None)
+
+
+def _state_table(states: dict[str, State]) -> pl.DataFrame:
+    rows = [
+        {
+            **{key: (state.record or {}).get(key) for key in STATE_SCHEMA},
+            "trial": trial,
+            "status": state.status,
+            "epochs_done": state.epochs,
+        }
+        for trial, state in states.items()
+    ]
+    return pl.DataFrame(rows, schema=STATE_SCHEMA)
+
+
+def _epochs(ids: Sequence[str], rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Return the numbers of epochs of some trials."""
+    extra = sorted({key for row in rows for key in row} - {*NUMBERS, *APART})
+    values = {
+        "trial": pl.Series(ids, dtype=pl.Categorical),
+        "epoch": pl.Series([row["epoch"] for row in rows], dtype=pl.Int64),
+    }
+    for name in (*NUMBERS, *extra):
+        column = [row.get(name) for row in rows]
+        values[name] = pl.Series(column, dtype=pl.Float64)
+    return pl.DataFrame(values)
+
+
+def _scored(epochs: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Add the number that is compared, and the same on held-out data."""
+    held = key.replace("test_", "validation_", 1)
+    names = {"score": key, "validation_score": held if held != key else ""}
+    return epochs.with_columns(
+        (pl.col(name) if name in epochs else pl.lit(None, pl.Float64)).alias(added)
+        for added, name in names.items()
+    )
+
+
+def _thetas(
+    trial: str, layers: list[str], rows: Sequence[dict[str, Any]]
+) -> pl.DataFrame:
+    """Return the θ of a trial, of every epoch that has one for each layer."""
+    known = [(row["epoch"], row["rates"]) for row in rows if row.get("rates")]
+    fits = [(epoch, each) for epoch, each in known if len(each["mean"]) == len(layers)]
+    return pl.DataFrame(
+        {
+            "trial": [trial] * (len(fits) * len(layers)),
+            "epoch": [epoch for epoch, _ in fits for _ in layers],
+            "layer": layers * len(fits),
+            "mean_theta": [value for _, each in fits for value in each["mean"]],
+            "power_theta": [value for _, each in fits for value in each["power"]],
+        },
+        schema=THETA_SCHEMA,
+    )
+
+
+def export(table: pl.DataFrame, stem: Path) -> tuple[Path, Path]:
+    """Write a frame as ``STEM.parquet`` and ``STEM.csv``; return the two files."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    parquet = stem.with_name(stem.name + ".parquet")
-    csv = stem.with_name(stem.name + ".csv")
+    parquet, csv = (
+        stem.with_name(f"{stem.name}.{kind}") for kind in ("parquet", "csv")
+    )
     write_parquet(table, parquet)
     write_csv(table, csv)
     return parquet, csv
 
 
-def write_csv(table: "polars.DataFrame", path: Path) -> None:
+def write_csv(table: pl.DataFrame, path: Path) -> None:
     """Write a frame as CSV."""
-    import polars as pl
-
     text = pl.col(pl.String).str.replace(f"({FORMULA})", "'$1")
     write_file(path, table.with_columns(text).write_csv().encode())
 
 
-def write_parquet(table: "polars.DataFrame", path: Path, **options: Any) -> None:
+def write_parquet(table: pl.DataFrame, path: Path, **options: Any) -> None:
     """Write a frame as Parquet."""
     buffer = io.BytesIO()
     table.write_parquet(buffer, **options)

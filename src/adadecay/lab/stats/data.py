@@ -1,7 +1,7 @@
 """StudyData: what a study hands to the statistics and the report.
 
 In: a ``Study``, or a bare table of results. Out: :class:`StudyData`, the tables and the
-few facts about the study that decide how they are judged. Nothing is computed here.
+few facts about the study that decide how they are judged.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,12 @@ import polars as pl
 from polars import selectors as cs
 
 from adadecay.lab import paper
-from adadecay.lab.files import read_record
 from adadecay.lab.settings import shown
 from adadecay.lab.stats.scores import SETTINGS
+from adadecay.lab.study import Study
+from adadecay.lab.tables import Tables
 
-__all__ = ["StudyData", "load", "shown_table", "shown_value"]
+__all__ = ["StudyData", "load", "shown_table", "shown_value", "study_data"]
 
 # What statistics and report read; a large study's other columns are let go at once.
 COLUMNS: Final = (
@@ -32,6 +33,7 @@ COLUMNS: Final = (
     "test_accuracy",
 )
 
+WITHOUT_RESULT: Final = ("failed", "diverged", "damaged")
 PROBLEM: Final = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
 
 
@@ -43,7 +45,8 @@ class StudyData:
         results: one row for each trial and epoch.
         rates: one row for each trial, epoch and layer, with ``mean_theta`` and, where
             it is known, ``power_theta``: the mean of θ weighted by w².
-        name: of the study.
+        name: of the study, or of a variant.
+        study: name of the study that it is a variant of.
         paper: whether it is compared with the published numbers and claims.
         title: a heading.
         summary: what it asks.
@@ -63,6 +66,7 @@ class StudyData:
     results: pl.DataFrame
     rates: pl.DataFrame | None = None
     name: str = "study"
+    study: str = "study"
     paper: bool = False
     title: str = ""
     summary: str = ""
@@ -78,38 +82,42 @@ class StudyData:
     parts: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
-    @property
-    def base(self) -> str:
-        """The study's name without what a variant changed."""
-        return self.name.partition("[")[0]
 
-
-def load(study: Any) -> StudyData:
-    """Return the evidence of a ``Study``, or of a bare table of results.
+def load(source: Study | StudyData | pl.DataFrame) -> StudyData:
+    """Return the data of a study, or of a bare table of results.
 
     Args:
-        study: a :class:`~adadecay.lab.Study`, a polars table with the columns of
+        source: a :class:`~adadecay.lab.Study`, a polars table with the columns of
             ``Study.results()``, or an :class:`StudyData`, which comes back as it is.
     """
-    if isinstance(study, StudyData):
-        return study
-    if isinstance(study, pl.DataFrame):
-        table = shown_table(study)
+    if isinstance(source, StudyData):
+        return source
+    if isinstance(source, pl.DataFrame):
+        table = shown_table(source)
         return StudyData(table, score_name=_score_name(table))
-    if not all(hasattr(study, name) for name in ("spec", "plan", "results", "rates")):
+    if not isinstance(source, Study):
         raise TypeError(
             f"A report needs a Study or a table of its results, not "
-            f"{type(study).__name__}."
+            f"{type(source).__name__}."
         )
+    tables = source.tables()
+    # Millions of rows of θ need no more digits than a figure shows.
+    thetas = pl.col("mean_theta", "power_theta").cast(pl.Float32)
+    results = tables.results(*COLUMNS, failed=True)
+    return study_data(source, tables, results, tables.thetas.with_columns(thetas))
+
+
+def study_data(
+    study: Study, tables: Tables, results: pl.DataFrame, rates: pl.DataFrame
+) -> StudyData:
+    """Return the data of a study whose files were read already."""
     spec = study.spec
-    trials = study.trials()
-    results = whole_results(study, trials).select(
-        cs.by_name(*COLUMNS, require_all=False)
-    )
+    wrong = tables.trials.filter(pl.col("status").is_in(WITHOUT_RESULT))
     return StudyData(
         results,
-        rates=_lean_rates(study.rates()),
+        rates=rates,
         name=spec.name,
+        study=study.variant.study,
         paper=spec.paper,
         title=spec.title,
         summary=spec.summary,
@@ -117,11 +125,11 @@ def load(study: Any) -> StudyData:
         larger_is_better=spec.larger_is_better,
         baseline=spec.baseline,
         planned=len(study.plan.trials),
-        shortened=_shortened(spec),
+        shortened=_shortened(study),
         held_out=spec.holdout,
         chosen=spec.chosen,
-        facts=_origins(study),
-        problems=_problems(trials),
+        facts=tables.origins,
+        problems=tuple(wrong.select("trial", *PROBLEM).to_dicts()),
         commands=(study.variant.command,),
     )
 
@@ -146,64 +154,19 @@ def shown_value(value: Any) -> Any:
     return [shown_value(each) for each in value] if isinstance(value, list) else value
 
 
-def whole_results(study: Any, trials: pl.DataFrame) -> pl.DataFrame:
-    """Return a study's results, and a row for each trial that failed without any.
-
-    Such a row has no epoch and no score. Without it nothing would tell that the trial
-    was ever tried, and an optimizer that always fails would not be there at all.
-    """
-    results: pl.DataFrame = study.results()
-    failed = trials.filter(pl.col("status") == "failed")
-    lost = failed.filter(~pl.col("trial").is_in(results["trial"].unique().to_list()))
-    if lost.is_empty():
-        return results
-    known = [name for name in results.columns if name in lost.columns]
-    return pl.concat([results, lost.select(known)], how="diagonal_relaxed")
-
-
-def _lean_rates(rates: pl.DataFrame) -> pl.DataFrame:
-    # Millions of rows repeat some thousand names: a number for each is enough.
-    names = pl.col("trial", "layer").cast(pl.Categorical)
-    thetas = pl.col("mean_theta", "power_theta").cast(pl.Float32)
-    return rates.select(names, "epoch", thetas)
-
-
 def _score_name(results: pl.DataFrame) -> str:
     if results.is_empty() or "score_name" not in results.columns:
         return "test accuracy (%)"
-    name = str(results.get_column("score_name")[0]).removeprefix("test_")
+    name = str(results["score_name"][0]).removeprefix("test_")
     return "test accuracy (%)" if name == "accuracy" else name
 
 
-def _shortened(spec: Any) -> tuple[str, ...]:
+def _shortened(study: Study) -> tuple[str, ...]:
+    spec = study.spec
     found = [f"{spec.examples:,} training examples"] if spec.examples else []
     sizes = {cell.batch_size or spec.batch_size for cell in spec.cells}
-    for size in sorted(sizes - {paper.BATCH_SIZE}):
-        found.append(f"batches of {size} instead of {paper.BATCH_SIZE}")
+    found += [
+        f"batches of {size} instead of {paper.BATCH_SIZE}"
+        for size in sorted(sizes - {paper.BATCH_SIZE})
+    ]
     return tuple(found)
-
-
-def _problems(trials: pl.DataFrame) -> tuple[Mapping[str, Any], ...]:
-    bad = ("failed", "diverged", "damaged")
-    wrong = trials.filter(pl.col("status").is_in(bad))
-    return tuple(wrong.select(PROBLEM).iter_rows(named=True))
-
-
-def _origins(study: Any) -> dict[str, tuple[str, ...]]:
-    """Return every commit, version and machine that the trials were run with."""
-    found: dict[str, dict[str, None]] = {}
-    for trial in study.plan.unique:
-        record = read_record(study.folder, trial.id)
-        origin = record.get("origin") or {}
-        where = {
-            "commit": origin.get("commit"),
-            **(origin.get("versions") or {}),
-            "processor": origin.get("processor"),
-            "cores": origin.get("cores"),
-            "system": origin.get("system"),
-            **(record.get("environment") or {}),
-        }
-        for key, value in where.items():
-            if value is not None:
-                found.setdefault(key, {})[str(value)] = None
-    return {key: tuple(values) for key, values in found.items()}

@@ -15,8 +15,9 @@ folder's name. A snapshot may come from others: its texts are shown and not obey
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -26,64 +27,85 @@ from polars.exceptions import PolarsError
 from pydantic import TypeAdapter
 
 from adadecay.lab.files import StoreError
+from adadecay.lab.plan import Plan
 from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.data import (
     PROBLEM,
     StudyData,
-    load,
     shown_table,
     shown_value,
-    whole_results,
+    study_data,
 )
-from adadecay.lab.stats.merging import FINISHED, merge
-from adadecay.lab.stats.scores import complete
-from adadecay.lab.tables import write_file, write_parquet
+from adadecay.lab.stats.scores import SUPERSEDED, complete
+from adadecay.lab.study import Study
+from adadecay.lab.tables import Tables, plan_table, write_file, write_parquet
 
-__all__ = ["finished_ids", "is_snapshot", "keep", "read_snapshot"]
+__all__ = [
+    "finished_ids",
+    "is_snapshot",
+    "keep",
+    "merge",
+    "read_snapshot",
+    "read_snapshots",
+    "write_snapshot",
+]
 
 FORMAT: Final = 2  # format 1 had losses, learning rates and θ in single precision
 TABLES: Final = ("results", "rates")
+FINISHED: Final = ("done", "diverged")
+PLACE: Final = ("cell", "optimizer", "number")
 THETAS: Final = ("trial", "layer", "epoch", "mean_theta", "power_theta")
 
 
-def keep(study: Any, folder: str | Path) -> list[Path]:
+def keep(study: Study, folder: str | Path, tables: Tables | None = None) -> list[Path]:
     """Write what a report needs of a study, finished or not.
 
     Where the folder holds a snapshot of the same study, the trials of both are kept.
 
     Args:
-        study: a :class:`~adadecay.lab.Study`.
+        study: whose trials.
         folder: where it goes; made when missing.
+        tables: of the study, where its files were read already.
 
     Returns:
         The files.
     """
-    folder = Path(folder)
-    rates = study.rates().select(THETAS).unique(maintain_order=True)
-    results = whole_results(study, study.trials())
-    data = replace(load(study), results=results, rates=rates)
+    folder, tables = Path(folder), tables or study.tables()
+    results = tables.results(failed=True)
+    data = study_data(study, tables, results, tables.thetas.select(THETAS))
     if is_snapshot(folder):
         old = read_snapshot(folder)
-        if old.base != data.base:
+        if old.study != data.study:
             raise StoreError(
-                f"{folder} holds a snapshot of {old.base!r}, which trials of "
-                f"{data.base!r} cannot join: give another folder."
+                f"{folder} holds a snapshot of {old.study!r}, which trials of "
+                f"{data.study!r} cannot join: give another folder."
             )
         data = merge(old, data, study.plan)
     folder.mkdir(parents=True, exist_ok=True)
     return write_snapshot(data, folder)
 
 
-def finished_ids(folder: str | Path) -> frozenset[str]:
-    """Return the ids of all finished trials in the snapshots below a folder."""
+def _snapshots(folder: str | Path) -> list[Path]:
+    """Return the tables of all snapshots below a folder."""
     tables = sorted(Path(folder).glob("**/results.parquet"))
     if not tables:
         raise StoreError(
             f"{folder} holds no snapshot: “adadecay results STUDY --keep FOLDER” "
             "writes one."
         )
+    return tables
+
+
+def read_snapshots(folder: str | Path) -> list[StudyData]:
+    """Return every snapshot below a folder that is compared with the paper."""
+    found = [read_snapshot(table.parent) for table in _snapshots(folder)]
+    return [data for data in found if data.paper]
+
+
+def finished_ids(folder: str | Path) -> frozenset[str]:
+    """Return the ids of all finished trials in the snapshots below a folder."""
     found: set[str] = set()
-    for table in tables:
+    for table in _snapshots(folder):
         with _one_sentence(table):
             rows = pl.scan_parquet(table).filter(pl.col("status").is_in(FINISHED))
             found.update(rows.select("trial").unique().collect()["trial"])
@@ -156,17 +178,16 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 def _results(folder: Path) -> pl.DataFrame:
     path = folder / "results.parquet"
+    read: Any = pl.read_parquet
     if not path.is_file():
-        path = folder / "results.csv"
+        path, read = (
+            folder / "results.csv",
+            partial(pl.read_csv, infer_schema_length=None),
+        )
     with _one_sentence(path):
-        kept = path.suffix == ".parquet"
-        table = pl.read_parquet(path) if kept else _read_csv(path)
+        table = read(path)
         complete(table.select(pl.col("trial").cast(pl.String), pl.exclude("trial")))
         return shown_table(table)
-
-
-def _read_csv(path: Path) -> pl.DataFrame:
-    return pl.read_csv(path, infer_schema_length=None)
 
 
 def _rates(path: Path) -> pl.DataFrame | None:
@@ -187,7 +208,9 @@ def _facts(path: Path, name: str) -> dict[str, Any]:
         facts = shown_value(json.loads(path.read_text("utf-8")))
         if not isinstance(facts, dict) or facts.pop("format", None) not in (1, FORMAT):
             raise ValueError("it was written by another version of adadecay")
-        facts.setdefault("paper", _built_in(facts["name"]).get("paper", False))
+        # Versions before 0.2 kept the name of the variant alone.
+        facts.setdefault("study", facts["name"].partition("[")[0])
+        facts.setdefault("paper", _built_in(facts["study"]).get("paper", False))
         for key, value in facts.items():
             facts[key] = TypeAdapter(types[key]).validate_python(value)
         for problem in facts.get("problems", ()):
@@ -196,17 +219,108 @@ def _facts(path: Path, name: str) -> dict[str, Any]:
 
 
 def _built_in(name: str) -> dict[str, Any]:
-    base = name.partition("[")[0]
-    if base not in built_in_names():
-        return {"name": name}
-    spec = read_spec(base)
+    if name not in built_in_names():
+        return {"name": name, "study": name}
+    spec = read_spec(name)
+    same = (
+        "name",
+        "title",
+        "summary",
+        "larger_is_better",
+        "baseline",
+        "paper",
+        "chosen",
+    )
+    facts = {key: getattr(spec, key) for key in same}
+    return facts | {"study": name, "held_out": spec.holdout}
+
+
+def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
+    """Return the trials of a snapshot together with those of a study.
+
+    Args:
+        old: the snapshot. Its trials that the plan asks for get the plan's labels; a
+            trial whose cell, label and number the plan gives to another id is marked
+            as superseded.
+        new: the study's own trials.
+        plan: of the study.
+    """
+    finished = old.results.filter(pl.col("status").is_in(FINISHED))["trial"]
+    unfinished_here = set(new.results["trial"]) - set(finished)
+    kept = sorted(set(old.results["trial"]) - unfinished_here)
+    ours = _relabelled(old.results.filter(pl.col("trial").is_in(kept)), plan)
+    fresh = new.results.filter(~pl.col("trial").is_in(kept))
+    results = pl.concat([ours, fresh], how="diagonal_relaxed")
+    results = _in_order(_superseded(results, plan), plan)
+    current = results.filter(pl.col("status") != SUPERSEDED)
+    beyond = current.filter(~pl.col("trial").is_in([t.id for t in plan.unique]))
+    return replace(
+        new,
+        results=results,
+        rates=_united_rates(old.rates, new.rates, kept),
+        planned=len(plan.trials) + beyond.select("trial", *PLACE).n_unique(),
+        facts=_united_facts(old.facts, new.facts),
+        problems=_problems((*old.problems, *new.problems), results),
+        parts=tuple(dict.fromkeys((*(old.parts or (old.name,)), new.name))),
+        commands=tuple(dict.fromkeys((*old.commands, *new.commands))),
+    )
+
+
+def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Put the labels of the plan on the rows of planned trials, one for each."""
+    settings = plan_table(plan)
+    planned = pl.col("trial").is_in(settings["trial"].to_list())
+    bare = results.filter(planned).drop(set(settings.columns) - {"trial"}, strict=False)
+    bare = bare.unique(["trial", "epoch"], maintain_order=True)
+    named = bare.join(settings, on="trial")
+    columns = dict.fromkeys((*results.columns, *settings.columns))
+    both = pl.concat([named, results.filter(~planned)], how="diagonal_relaxed")
+    return both.select(*columns)
+
+
+def _superseded(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Mark the trials whose place the plan gives to another id."""
+    taken = plan_table(plan).select(*PLACE, pl.col("trial").alias("planned"))
+    taken = taken.unique(list(PLACE))
+    marked = results.join(taken, on=PLACE, how="left", maintain_order="left")
+    stale = pl.col("planned").is_not_null() & (pl.col("planned") != pl.col("trial"))
+    status = pl.when(stale).then(pl.lit(SUPERSEDED)).otherwise("status")
+    return marked.with_columns(status.alias("status")).drop("planned")
+
+
+def _in_order(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    order = plan_table(plan).select("trial", *PLACE).with_row_index("order")
+    order = order.unique(["trial", *PLACE], keep="first")
+    ranked = results.join(order, on=["trial", *PLACE], how="left")
+    return ranked.sort(
+        "order", "trial", "epoch", nulls_last=True, maintain_order=True
+    ).drop("order")
+
+
+def _united_rates(
+    old: pl.DataFrame | None, new: pl.DataFrame | None, kept: list[str]
+) -> pl.DataFrame | None:
+    ours = [] if old is None else [old.filter(pl.col("trial").is_in(kept))]
+    fresh = [] if new is None else [new.filter(~pl.col("trial").is_in(kept))]
+    found = [*ours, *fresh]
+    return pl.concat(found, how="diagonal_relaxed") if found else None
+
+
+def _united_facts(
+    *every: Mapping[str, tuple[str, ...]],
+) -> dict[str, tuple[str, ...]]:
+    keys = dict.fromkeys(key for facts in every for key in facts)
     return {
-        "name": name,
-        "title": spec.title,
-        "summary": spec.summary,
-        "larger_is_better": spec.larger_is_better,
-        "baseline": spec.baseline,
-        "held_out": spec.holdout,
-        "paper": spec.paper,
-        "chosen": spec.chosen,
+        key: tuple(dict.fromkeys(v for facts in every for v in facts.get(key, ())))
+        for key in keys
     }
+
+
+def _problems(
+    every: Iterable[Mapping[str, Any]], results: pl.DataFrame
+) -> tuple[Mapping[str, Any], ...]:
+    """Return each problem once, without those of trials that are done by now."""
+    done = results.filter(pl.col("status") == "done").select(PLACE).unique()
+    solved = set(done.rows())
+    found = {tuple(each[key] for key in PLACE): each for each in every}
+    return tuple(each for place, each in found.items() if place not in solved)

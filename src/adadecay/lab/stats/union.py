@@ -7,13 +7,11 @@ have shown.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from adadecay.lab import paper
-from adadecay.lab.files import StoreError
 from adadecay.lab.stats.analysis import Analysis, analyse
 from adadecay.lab.stats.claims import ClaimResult
 from adadecay.lab.stats.compare import Judged, common_scores
@@ -22,7 +20,6 @@ from adadecay.lab.stats.paper_claims import cells_of_the_paper
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import Pair, standard
 from adadecay.lab.stats.significance import smallest_difference
-from adadecay.lab.stats.snapshot import is_snapshot, read_snapshot
 
 __all__ = [
     "SMALLER_DECAY",
@@ -30,7 +27,6 @@ __all__ = [
     "analyse_all",
     "claim_rows",
     "control_pairs",
-    "read_snapshots",
     "unite",
 ]
 
@@ -51,23 +47,6 @@ class ClaimRow:
     cells: int
     powered: int
     sized: int
-
-
-def read_snapshots(folder: str | Path) -> dict[str, StudyData]:
-    """Return every snapshot below a folder that is compared with the paper."""
-    root = Path(folder)
-    folders = sorted({path.parent for path in root.glob("**/results.parquet")})
-    if not folders:
-        raise StoreError(
-            f"{folder} holds no snapshot: “adadecay results STUDY --keep FOLDER” "
-            "writes one."
-        )
-    found = {
-        each.relative_to(root).as_posix(): read_snapshot(each)
-        for each in folders
-        if is_snapshot(each)
-    }
-    return {name: data for name, data in found.items() if data.paper}
 
 
 def unite(studies: Sequence[StudyData]) -> StudyData:
