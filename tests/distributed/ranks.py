@@ -5,7 +5,9 @@ with what each scenario found. A scenario is a function whose assertions are the
 and compares with the same training in a single process, which every rank repeats.
 """
 
+import datetime
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -63,7 +65,7 @@ OPTIONS = {
 if native.kernel is not None:
     OPTIONS["fused"] = {"momentum": 0.9, "dampening": 0.1, "fused": True}
 BOUNDS = {torch.float64: 1e-11, torch.float32: 2e-5}
-STEPS = 50
+STEPS = 25
 
 
 def network(dtype=torch.float64):
@@ -570,9 +572,7 @@ SCENARIOS = {
 }
 
 
-def main(folder, rank, size):
-    import datetime
-
+def run_rank(folder, rank, size):
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -596,5 +596,18 @@ def main(folder, rank, size):
     dist.destroy_process_group()
 
 
+def main(folder, size):
+    """Fork the ranks from a process that has imported everything."""
+    fork = multiprocessing.get_context("fork")
+    ranks = [
+        fork.Process(target=run_rank, args=(folder, rank, size), daemon=True)
+        for rank in range(size)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
