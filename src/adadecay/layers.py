@@ -46,6 +46,11 @@ class Layers:
     """
 
     def __init__(self, layer_of: LayerOf | None) -> None:
+        if layer_of is not None and not callable(layer_of):
+            raise TypeError(
+                "layer_of must be a function from parameter name to layer name, such "
+                f"as adadecay.by_module, but it is {layer_of!r}"
+            )
         self.layer_of = layer_of
         self._seen: list[_Seen] = []
 

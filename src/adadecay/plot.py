@@ -49,7 +49,9 @@ def plot_rates(
         color=altair.Color("theta:Q", scale=scale, title="θ"),
     )
     bars = altair.Chart({"values": _bars(theta)}).mark_bar()
-    x, y = altair.X("from:Q", title="θ"), altair.Y("share:Q", title="share")
+    x = altair.X("from:Q", bin="binned", title="θ", axis=altair.Axis(tickCount=5))
+    percent = altair.Axis(format="%")
+    y = altair.Y("share:Q", title="share of weights", axis=percent, stack=None)
     title = f"{layer}: {theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
     return altair.hconcat(where, bars.encode(x=x, x2="to:Q", y=y), title=title)
 
@@ -58,9 +60,11 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
     """Return θ of one tensor."""
     _, labels = collected(optimizer, model)
     if name not in labels.values():
+        named = model or any("param_names" in each for each in optimizer.param_groups)
         raise ValueError(
             f"no tensor that decays and has a gradient is called {name!r}; there are: "
             f"{', '.join(labels.values()) or 'none'}"
+            f"{'' if named else ' (model=… gives names)'}"
         )
     found: Tensor = next(
         theta

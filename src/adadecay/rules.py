@@ -11,7 +11,7 @@ hold it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -276,11 +276,12 @@ def choose(
         )
     if given is None:
         given = AdaDecayRule(4.0 if alpha is None else alpha, unit_mean)
-    rules = (given,) if isinstance(given, Rule) else tuple(given)
+    rules = tuple(given) if isinstance(given, list | tuple) else (given,)
     for rule in rules:
         if not isinstance(rule, Rule):
             raise TypeError(
-                f"rule must be one of adadecay.rules, or a list of them, not {rule!r}"
+                "rule must be an object of adadecay.rules, such as "
+                f"{_nearest_rule(rule)}, or a list of them, but it is {rule!r}"
             )
         if not decoupled and not rule.coupled:
             raise ValueError(
@@ -291,6 +292,18 @@ def choose(
         raise ValueError(f"a rule is given twice: {', '.join(names)}")
     own = next((r for r in rules if isinstance(r, AdaDecayRule)), AdaDecayRule(0.0))
     return DecaySettings(own.alpha, decoupled, own.unit_mean, layer_of, rules)
+
+
+def _nearest_rule(given: object) -> str:
+    """Write the rule that a name or a class stands for as Python makes it."""
+    name = given.__name__ if isinstance(given, type) else str(given)
+    name = name.lower().replace("-", "").replace("_", "").removesuffix("rule")
+    kinds: list[type[Rule]] = [AdaDecayRule, Corrected, GradientNorm]
+    kinds += [Independent, Stable]
+    named = (k for k in kinds if k.__name__.lower().removesuffix("rule") == name)
+    kind = next(named, Cautious)
+    needed = [each.name for each in fields(kind) if each.default is MISSING]
+    return f"{kind.__name__}({', '.join(f'{name}=…' for name in needed)})"
 
 
 def start(rules: Sequence[Rule], groups: list[Group]) -> None:

@@ -26,6 +26,7 @@ from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.layers import Group, LayerOf, Layers
 from adadecay.optimizer import AdaDecay
 from adadecay.rules import Cautious, DecaySettings, Rule
+from adadecay.settings import warn_no_decay
 
 AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 
@@ -69,6 +70,8 @@ def adaptive_decay(
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
     vars(optimizer).update(own)
     rules.start(settings.rules, optimizer.param_groups)
+    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
+    warn_no_decay(optimizer.param_groups, nothing, stacklevel=3)
     return optimizer
 
 
@@ -79,7 +82,12 @@ def _refuse_unsuitable(optimizer: object) -> None:
         raise TypeError(
             f"adaptive_decay needs a torch.optim.Optimizer, but it was given a {name}"
         )
-    if hasattr(optimizer, "_decay_settings") or isinstance(optimizer, AdaDecay):
+    if isinstance(optimizer, AdaDecay):
+        raise ValueError(
+            f"{name} decays adaptively by itself: use it as it is, or wrap "
+            "torch.optim.SGD"
+        )
+    if hasattr(optimizer, "_decay_settings"):
         raise ValueError(
             f"this {name} has adaptive decay already: call its remove() first, or "
             "leave it as it is"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from vl_convert import vegalite_to_vega
 
 from adadecay import AdaDecay, adaptive_decay, by_module, param_groups, reference
 from adadecay.diagnostics import (
@@ -188,6 +189,9 @@ def test_errors():
     backward(model)
     with pytest.raises(ValueError, match=r"called '7.weight'; there are: 0.weight"):
         plot_rates(optimizer, "7.weight")
+    unnamed = AdaDecay(model.parameters(), weight_decay=0.1)
+    with pytest.raises(ValueError, match=r"group0.3 \(model=… gives names\)"):
+        plot_rates(unnamed, "0.weight")
 
 
 def test_a_picture_shows_theta_where_it_lies(tmp_path):
@@ -202,6 +206,8 @@ def test_a_picture_shows_theta_where_it_lies(tmp_path):
     for cell in cells:
         assert cell["theta"] == pytest.approx(theta[cell["row"], cell["column"]], 1e-4)
     assert sum(bar["share"] for bar in bars) == pytest.approx(1)
+    histogram = vegalite_to_vega(drawn)["marks"][1]["marks"][0]["encode"]["update"]
+    assert histogram["y2"] == {"scale": "concat_1_y", "value": 0}  # bars from zero
     assert f"mean θ = {theta.mean():.3f}" in str(drawn["title"])
     chart.save(tmp_path / "theta.svg")
     assert (tmp_path / "theta.svg").read_text().startswith("<svg")

@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from problems import LAYERS
 from torch import nn
 
-from adadecay import AdaDecay, adaptive_decay, by_module, reference
+from adadecay import AdaDecay, adaptive_decay, by_module, reference, settings
+from adadecay.rules import Cautious
 
 SHAPES = [(8, 5), (5,), (4, 3, 3), (), (700,)]
 TORCH = {
@@ -518,7 +520,7 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
         adaptive_decay(params)
     with pytest.raises(ValueError, match="LBFGS has a parameter group without weight_"):
         adaptive_decay(torch.optim.LBFGS(params))
-    with pytest.raises(ValueError, match="has adaptive decay already"):
+    with pytest.raises(ValueError, match="AdaDecay decays adaptively by itself: use"):
         adaptive_decay(AdaDecay(params, weight_decay=0.1))
     optimizer = torch.optim.AdamW(params)
     with pytest.raises(ValueError, match="Invalid alpha: nan"):
@@ -534,3 +536,37 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
     replaced.step = print
     with pytest.raises(ValueError, match=r"step of this AdamW was replaced"):
         adaptive_decay(replaced)
+
+
+def test_an_optimizer_without_decay_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr(settings, "_warned", set())
+    with pytest.warns(UserWarning, match="adaptive_decay changes nothing: give") as all:
+        adaptive_decay(torch.optim.Adam(parameters()))
+    assert [each.filename for each in all] == [__file__]
+    adaptive_decay(torch.optim.Adam(parameters()))
+    monkeypatch.setattr(settings, "_warned", set())
+    adaptive_decay(torch.optim.AdamW(parameters()))
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [
+        ("cautious", "Cautious()"),
+        (Cautious, "Cautious()"),
+        ("corrected", "Corrected(peak_lr=…)"),
+        (["gradient-norm"], "GradientNorm()"),
+        (3, "Cautious()"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused_with_the_one_that_is_meant(given, right):
+    wanted = re.escape(f"such as {right}, or a list of them, but it is ")
+    with pytest.raises(TypeError, match=wanted):
+        adaptive_decay(torch.optim.AdamW(parameters()), rule=given)
+
+
+def test_a_layer_of_that_is_no_function_is_refused():
+    wanted = "such as adadecay.by_module, but it is 'module'"
+    with pytest.raises(TypeError, match=wanted):
+        AdaDecay(parameters(), weight_decay=0.1, layer_of="module")
+    with pytest.raises(TypeError, match=wanted):
+        adaptive_decay(torch.optim.AdamW(parameters()), layer_of="module")
