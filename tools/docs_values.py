@@ -157,6 +157,15 @@ class Values:
                     return each
         return None
 
+    def repeated(self) -> tuple[int, float]:
+        """Return how many trials have several scores, and how far apart at most."""
+        trials = [each.trials for each in self.studies.values()]
+        scores = pl.concat([each.select("trial", "score") for each in trials])
+        scores = scores.drop_nulls().group_by("trial")
+        spread = scores.agg(pl.col("score").max() - pl.col("score").min())["score"]
+        apart = spread.filter(spread > 0)
+        return len(apart), apart.max() if len(apart) else 0.0
+
     def measurement(self, name: str) -> Any:
         """Return what was measured and kept in ``benchmarks``; empty if nothing was."""
         if name == "coverage":
