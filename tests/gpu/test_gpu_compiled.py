@@ -15,6 +15,12 @@ TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 # float16 takes the instructions of bfloat16, but for the conversions.
 TYPES = [torch.float32, torch.bfloat16]
 TYPES += [pytest.param(torch.float16, marks=pytest.mark.soak)]
+# The oldest, the newest and the most common; the others in `make soak`.
+COMMON = {75, 80, 90, 120, "gfx942", "gfx1100"}
+ARCHITECTURES = [
+    pytest.param(arch, marks=[] if arch in COMMON else [pytest.mark.soak])
+    for arch in (*NVIDIA, *AMD)
+]
 MAIN_LOOPS = {"sum_chunks", "sum_rates", "update"}
 
 
@@ -49,12 +55,12 @@ def amd_resources(kernel):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_no_spills_and_few_registers(arch, dtype):
     check_resources(arch, compiled(arch, dtype))
 
 
-@pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_stochastic_rounding_spills_nothing_either(arch):
     kernels = compiled(arch, torch.bfloat16, rounds=True)
     check_resources(arch, kernels)
@@ -70,7 +76,7 @@ def check_resources(arch, kernels):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("arch", [*NVIDIA, *AMD])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_main_loops_load_and_store_128_bits(arch, dtype):
     check_wide_accesses(arch, compiled(arch, dtype))
 

@@ -48,7 +48,7 @@ def test_every_option(name):
     compare(80, SETTINGS[name])
 
 
-@pytest.mark.parametrize("arch", [75, 90, 100, 120])
+@pytest.mark.parametrize("arch", [75, 90, 120])
 def test_other_architectures(arch):
     compare(arch, SETTINGS["momentum"])
 
@@ -78,7 +78,7 @@ def test_alpha_zero_is_sgd(options):
     check_alpha_zero(80, options)
 
 
-@pytest.mark.parametrize("arch", [75, 90, 100, 120])
+@pytest.mark.parametrize("arch", [75, 120])
 def test_alpha_zero_is_sgd_on_other_architectures(arch):
     check_alpha_zero(arch, SGD_SETTINGS[-2])
 

@@ -157,30 +157,39 @@ def test_what_is_no_file_is_named_and_the_rest_goes_on(folder, file, kind):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("digest", [True, False])
 def test_other_shapes_end_in_no_traceback(folder, file, digest):
-    victim = _trials(folder)[0]
-    size = b"%d" % (victim / "epochs.jsonl").stat().st_size
-    kept = {each.name: each.read_bytes() for each in victim.iterdir()}
+    """Four shapes at a time, one in each trial."""
+    victims = _trials(folder)
+    kept = {each: _files(each, file, digest) for each in victims}
+    table = ("results", "-o", str(folder / "x.csv"))
+    for first in range(0, len(SHAPES), len(victims)):
+        shapes = SHAPES[first : first + len(victims)]
+        for victim, shape in zip(victims, shapes, strict=True):
+            size = b"%d" % len(kept[victim]["epochs.jsonl"])
+            shutil.rmtree(victim)
+            victim.mkdir()
+            for name, data in kept[victim].items():
+                (victim / name).write_bytes(data)
+            (victim / file).write_bytes(shape.replace(b"BYTES", size))
+        # A page reads what a table reads, and takes longer to draw.
+        reading = table if first else ("report",)
+        for command, *options in (reading, ("run", "--workers", "0")):
+            told = _invoke(folder, command, *options)
+            said = (command, shapes, told.output)
+            assert told.exception is None or isinstance(told.exception, SystemExit), (
+                said
+            )
+
+
+def _files(trial, file, digest):
+    """What a trial has beside the damaged file, without a digest if so wanted."""
+    kept = {each.name: each.read_bytes() for each in trial.iterdir()}
     if not digest:
         done = json.loads(kept["done.json"])
         del done["digest"]
         kept["done.json"] = json.dumps(done).encode()
     if file in ("failed.json", "checkpoint", "trial.json") and not digest:
         del kept["done.json"]
-    table = ("results", "-o", str(folder / "x.csv"))
-    for number, shape in enumerate(SHAPES):
-        shutil.rmtree(victim)
-        victim.mkdir()
-        for name, data in kept.items():
-            (victim / name).write_bytes(data)
-        (victim / file).write_bytes(shape.replace(b"BYTES", size))
-        # A page reads what a table reads, and takes longer to draw.
-        reading = ("report",) if number % 5 == 0 else table
-        for command, *options in (reading, ("run", "--workers", "0")):
-            told = _invoke(folder, command, *options)
-            said = (command, shape, told.output)
-            assert told.exception is None or isinstance(told.exception, SystemExit), (
-                said
-            )
+    return kept
 
 
 @pytest.mark.parametrize("file", ["format.json", "timings.json", "studies"])
