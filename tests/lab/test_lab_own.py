@@ -38,15 +38,14 @@ def test_examples_are_short_and_run(tmp_path, name):
     assert len(list(tmp_path.glob("results/trials/*/*/done.json"))) == 10
 
 
-def test_the_study_file_beside_the_example_is_the_same_study(tmp_path, monkeypatch):
+def test_the_study_file_beside_the_example_is_the_readmes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     study = Study(EXAMPLES / "own_study.toml")
-    assert {cell.name for cell in study.plan.cells} == {
-        "rings/network(width=16)",
-        "rings/network(width=32)",
-    }
-    assert len(study.plan.trials) == 20
+    assert {cell.name for cell in study.plan.cells} == {"rings/network"}
+    assert len(study.plan.trials) == 40
+    text = (EXAMPLES / "own_study.toml").read_text("utf-8")
+    assert f"```toml\n{text}```" in (EXAMPLES.parent / "README.md").read_text("utf-8")
 
 
 def test_functions_and_their_names_are_the_same_study(tmp_path):
