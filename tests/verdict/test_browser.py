@@ -359,6 +359,9 @@ def test_the_verdict_is_third_and_never_off_the_edge(paper, width):
         ends = [badges.nth(i).bounding_box() for i in range(badges.count())]
         assert ends
         assert max(box["x"] + box["width"] for box in ends) <= width
+        assert max(box["height"] for box in ends) <= 60  # no letter has its own line
+        names = page.locator("#comparisons tbody tr :nth-child(2)")
+        assert max(names.nth(i).bounding_box()["width"] for i in range(3)) >= 90
         p_value = page.locator("#comparisons thead th", has_text="p, Holm")
         assert not p_value.is_visible()
         page.locator(".unfold").first.check()
