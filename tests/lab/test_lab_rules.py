@@ -9,8 +9,9 @@ from torch import nn
 from adadecay.lab import Study, optimizers, run
 from adadecay.lab.optimizers.controls import ModuleWise
 from adadecay.lab.optimizers.rules import RULES
-from adadecay.lab.settings import flatten
+from adadecay.lab.settings import baseline_settings, flatten
 from adadecay.lab.spec_file import SpecError, read_spec
+from adadecay.lab.summary import find_uncompared
 from adadecay.lab.training import prepare
 
 CPU = torch.device("cpu")
@@ -51,6 +52,32 @@ def test_labels_name_the_rule(tmp_path):
     again = study.vary(epochs=2)
     assert labels(again) == labels(study)
     assert {trial.definition.epochs for trial in again.plan.trials} == {2}
+
+
+@pytest.mark.parametrize(
+    "baseline", ["torch.optim:AdamW", "AdamW", "AdamW(rule=adadecay)", "careful"]
+)
+def test_adamw_is_compared_with_adamw_that_has_a_rule(tmp_path, baseline):
+    optimizers = [ADAMW, with_rule("cautious", label="careful"), with_rule("adadecay")]
+    study = small_study(tmp_path, *optimizers, baseline=baseline)
+    assert find_uncompared(study.plan) is None
+    settings = [trial.setting for trial in study.plan.trials]
+    (found,) = baseline_settings(settings, baseline)
+    assert found.label == baseline.removeprefix("torch.optim:")
+    only = study.vary(only={"optimizer": [found.label, "careful"]})
+    assert only.spec.baseline == baseline
+    assert labels(study) == ["AdamW", "careful", "AdamW(rule=adadecay)"]
+
+
+def test_planning_says_that_a_baseline_compares_nothing(tmp_path):
+    optimizers = [with_rule("cautious"), with_rule("adadecay")]
+    study = small_study(tmp_path, *optimizers, baseline="AdamW")
+    said = find_uncompared(study.plan)
+    assert said is not None
+    assert said.startswith("Nothing is compared: the baseline 'AdamW' stands for every")
+    assert "Give one of them a label" in said
+    alone = small_study(tmp_path, "sgd", baseline="sgd")
+    assert find_uncompared(alone.plan) == "Nothing is compared: the study has only sgd."
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
     from rich.markup import escape
 
     from adadecay.commands.tables import summary_table
+    from adadecay.lab.summary import find_uncompared
 
     spec, plan = study.spec, study.plan
     console = Console()
@@ -94,6 +95,8 @@ def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
         f"{len(plan.cells)} cell{'s' if len(plan.cells) != 1 else ''}, "
         f"{len(plan.unique)} trials: {len(plan.unique) - left} done, {left} left."
     )
+    if remark := find_uncompared(plan):
+        typer.echo(remark)
 
 
 def _print_needed(

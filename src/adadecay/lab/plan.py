@@ -19,7 +19,14 @@ from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.optimizers.rules import check_peaks
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
-from adadecay.lab.settings import brackets, optimizer_labels, rule_label, short_names
+from adadecay.lab.settings import (
+    Setting,
+    brackets,
+    flatten,
+    optimizer_labels,
+    rule_label,
+    short_names,
+)
 from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError
 from adadecay.lab.usercode import is_own, source_digest
@@ -63,6 +70,20 @@ class Trial:
     method: str
     label: str
     number: int
+
+    @property
+    def setting(self) -> Setting:
+        """What it shares with the other numbers."""
+        return Setting(
+            cell=self.cell.name,
+            dataset=self.cell.dataset,
+            network=self.cell.network,
+            optimizer=self.definition.optimizer.name,
+            method=self.method,
+            label=self.label,
+            epochs=self.definition.epochs,
+            values=flatten(self.definition.to_json()),
+        )
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Setting",
+    "baseline_settings",
     "brackets",
     "flatten",
+    "method_name",
+    "nothing_compared",
     "optimizer_labels",
     "rule_label",
     "setting_of_row",
@@ -107,6 +110,38 @@ def _leaves(arguments: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Va
             yield f"{prefix}.{key}", rule_label(value)
         else:
             yield f"{prefix}.{key}", tuple(value) if isinstance(value, list) else value
+
+
+def baseline_settings(settings: Sequence[Setting], baseline: str) -> list[Setting]:
+    """Return those settings of one cell that a study's ``baseline`` names.
+
+    A label is meant first, then a method, then an optimizer's name, with or without
+    its module. Of several with that name it is the one without a rule of decay.
+    """
+    named = [
+        each
+        for each in settings
+        if baseline in (each.optimizer, each.optimizer.rpartition(":")[2])
+    ]
+    return (
+        [each for each in settings if each.label == baseline]
+        or [each for each in settings if each.method == baseline]
+        or [each for each in named if each.get("optimizer.rule") is None]
+        or named
+    )
+
+
+def nothing_compared(baseline: str | None, labels: Sequence[str]) -> str:
+    """Say why a study of these optimizers compares nothing, and what would be right."""
+    if len(labels) < 2:
+        return f"Nothing is compared: the study has only {', '.join(labels) or 'none'}."
+    if baseline is None:
+        return "Nothing is compared: the study has no baseline."
+    return (
+        f"Nothing is compared: the baseline {baseline!r} stands for every optimizer of "
+        f"the study ({', '.join(labels)}). Give one of them a label, and name that "
+        "label as the baseline."
+    )
 
 
 def setting_of_row(row: Mapping[str, Any]) -> Setting:
@@ -205,9 +240,23 @@ def optimizer_labels(
             key: value
             for key, value in arguments.items()
             if any(other.get(key) != value for other in same[base])
+            or (key == "rule" and not optimizer.label)
         }
-        labels.append((base, base + brackets(varied)))
+        rules = [each.name for each in optimizer.rule]
+        method = optimizer.label or method_name(base, rules)
+        labels.append((method, base + brackets(varied)))
     return labels
+
+
+def method_name(name: str, rules: Sequence[str]) -> str:
+    """Name an optimizer without a label, with its rules of decay if it has any.
+
+    Example:
+        >>> from adadecay.lab.settings import method_name
+        >>> method_name("AdamW", ["corrected", "cautious"])
+        'AdamW(rule=corrected+cautious)'
+    """
+    return name + brackets({"rule": "+".join(rules)} if rules else {})
 
 
 def rule_label(rules: Sequence[Mapping[str, Any]]) -> str:

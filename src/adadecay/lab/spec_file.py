@@ -18,11 +18,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from adadecay.lab.names import find_mistake
+from adadecay.lab.settings import method_name
 from adadecay.lab.spec import StudySpec, as_list, as_table
 from adadecay.lab.spec_errors import SpecError, error_at, error_lines, find_extreme
 from adadecay.lab.usercode import is_own
 
-__all__ = ["SpecError", "built_in_names", "check_own_name", "make_spec", "read_spec"]
+__all__ = [
+    "SpecError",
+    "built_in_names",
+    "check_own_name",
+    "make_spec",
+    "optimizer_names",
+    "read_spec",
+]
 
 
 LETTERS = str.maketrans({"ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "œ": "oe", "ł": "l"})
@@ -179,13 +187,21 @@ def _tables(value: Any) -> list[dict[str, Any]]:
     return [each for each in as_list(value) if isinstance(each, dict)]
 
 
+def optimizer_names(table: dict[str, Any]) -> set[str]:
+    """Return what a baseline may call an optimizer."""
+    name = str(table.get("name", ""))
+    rules = [as_table(each) for each in as_list(table.get("rule", []))]
+    method = method_name(
+        name.rpartition(":")[2], [str(each.get("name")) for each in _tables(rules)]
+    )
+    return {name, name.rpartition(":")[2], str(table.get("label") or method)}
+
+
 def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Find a baseline, and chosen arguments, that no optimizer has."""
     tables = [as_table(each) for each in as_list(values.get("optimizers"))]
     tables = _tables(tables)
-    names = {
-        str(table[key]) for table in tables for key in ("name", "label") if key in table
-    }
+    names = {name for table in tables for name in optimizer_names(table)}
     baseline = values.get("baseline")
     if isinstance(baseline, str) and baseline not in names:
         listed = ", ".join(sorted(names))

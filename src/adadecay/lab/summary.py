@@ -13,8 +13,17 @@ from pathlib import Path
 from adadecay.lab.files import State, check_format, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.scoring import trimmed_average
+from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
 
-__all__ = ["Estimate", "Line", "estimate", "measure", "read_states", "summarize"]
+__all__ = [
+    "Estimate",
+    "Line",
+    "estimate",
+    "find_uncompared",
+    "measure",
+    "read_states",
+    "summarize",
+]
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,22 @@ class Estimate:
 
     seconds: float
     unknown: int
+
+
+def find_uncompared(plan: Plan) -> str | None:
+    """Say so if the baseline that a study names leaves nothing to compare."""
+    baseline = plan.spec.baseline
+    cells: dict[str, list[Setting]] = {}
+    for trial in plan.trials if baseline is not None else ():
+        if trial.number == 0:
+            cells.setdefault(trial.cell.name, []).append(trial.setting)
+    if baseline is None or any(
+        0 < len(baseline_settings(members, baseline)) < len(members)
+        for members in cells.values()
+    ):
+        return None
+    labels = dict.fromkeys(each.label for some in cells.values() for each in some)
+    return nothing_compared(baseline, list(labels))
 
 
 def read_states(plan: Plan, root: Path) -> dict[str, State]:

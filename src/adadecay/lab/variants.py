@@ -26,7 +26,7 @@ from adadecay.lab.spec import (
     StudySpec,
     arguments_given,
 )
-from adadecay.lab.spec_file import SpecError, make_spec
+from adadecay.lab.spec_file import SpecError, make_spec, optimizer_names
 
 __all__ = ["Variant", "parse_only", "vary"]
 
@@ -165,14 +165,14 @@ def vary(
     if width is not None:
         cells = [_with_width(cell, width) for cell in cells]
     values = spec.model_dump(exclude_unset=True) | changes
-    labels = {each.label or each.name for each in optimizers}
-    if spec.baseline not in labels | {each.name for each in optimizers}:
+    tables = [each.model_dump(exclude_unset=True) for each in optimizers]
+    if not any(spec.baseline in optimizer_names(table) for table in tables):
         values.pop("baseline", None)
     given = arguments_given(tuple(optimizers))
     values["chosen"] = [each for each in spec.chosen if each in given]
     values["name"] = variant.name
     values["cells"] = [cell.model_dump(exclude_unset=True) for cell in cells]
-    values["optimizers"] = [each.model_dump(exclude_unset=True) for each in optimizers]
+    values["optimizers"] = tables
     return make_spec(values, file=variant.name), variant
 
 

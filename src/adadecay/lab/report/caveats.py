@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from adadecay.lab.report.text import plural
+from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import shortened_in
 
@@ -81,11 +82,8 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
         sizes.setdefault(arm.place, set()).add(arm.scores.size)
     most = max((max(each) for each in sizes.values()), default=0)
     if most and not analysis.judged:
-        text = (
-            "Nothing is compared: the study names no baseline and has no SGD, or has "
-            "no other optimizer."
-        )
-        yield Caveat("No baseline", text, grave=True)
+        text = nothing_compared(analysis.baseline, analysis.labels)
+        yield Caveat("No comparison", text, grave=True)
     elif most == 1:
         text = "One trial each: no interval, no test, no verdict."
         yield Caveat("One trial", text, grave=True)

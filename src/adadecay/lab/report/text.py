@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adadecay.lab.scoring import decimals_for
+from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.claims import ClaimResult
 from adadecay.lab.stats.compare import Comparison
@@ -180,7 +181,7 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
     if analysis.data.paper and tested:
         return f"Of {plural(len(tested), 'claim')} tested: {counted(tested)}."
     if not analysis.judged:
-        return "Nothing is compared: the study has no baseline, or only that."
+        return nothing_compared(analysis.baseline, analysis.labels)
     effects = Counter(
         each.comparison.effect for each in analysis.judged if not each.chosen_on_scores
     )

@@ -56,6 +56,11 @@ class Analysis:
     trim: float = TRIM
 
     @property
+    def labels(self) -> list[str]:
+        """What tables call the optimizers, each once."""
+        return list(dict.fromkeys(arm.optimizer for arm in self.arms))
+
+    @property
     def comparisons(self) -> list[Comparison]:
         """The family, without verdicts."""
         return [each.comparison for each in self.judged]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from adadecay.lab import paper
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.settings import Setting
+from adadecay.lab.settings import Setting, baseline_settings
 from adadecay.lab.stats.scores import Arm
 
 __all__ = [
@@ -134,11 +134,8 @@ def _context(arm: Arm) -> tuple[str, int]:
 def baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
     """Return the baseline's arms in a cell: by label, by method, or by name."""
     around = [other for other in arms if _context(other) == _context(arm)]
-    return (
-        [other for other in around if other.optimizer == baseline]
-        or [other for other in around if other.method == baseline]
-        or [other for other in around if other.name == baseline]
-    )
+    named = baseline_settings([other.setting for other in around], baseline)
+    return [other for other in around if other.setting in named]
 
 
 def own_pairs(
