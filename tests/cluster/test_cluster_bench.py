@@ -10,6 +10,7 @@ from lab_runs import numbers, trainer_study
 from adadecay.benchmark.cluster import CheckpointCost, DriverCost
 from adadecay.benchmark.cluster_model import Model, fit
 from adadecay.benchmark.cluster_overhead import Overhead, processor_seconds
+from adadecay.commands import cluster_tables
 from adadecay.lab.engines import EpochDone
 from adadecay.lab.study import run
 
@@ -70,3 +71,13 @@ def test_the_trials_of_the_benchmark_run(tmp_path):
     saved = [e.checkpoint for e in events if isinstance(e, EpochDone) and e.checkpoint]
     assert len(saved) == 2
     assert all(5e5 < len(each.payload) < 5.1e5 for each in saved)
+
+
+def test_what_is_being_measured_is_said_on_standard_error(monkeypatch, capsys):
+    said, cost = [], _cost(1, 1, 1.0)
+    monkeypatch.setattr(cluster_tables, "measure_driver", lambda sizes, say: [cost])
+    monkeypatch.setattr(cluster_tables, "_print_model", lambda *given: said.append(1))
+    cluster_tables.print_cluster(["driver"], rounds=1, scale=0.01, say=said.append)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 5
+    assert told[-1] == "Measuring the driver with 55 trials of 100 epochs …"

@@ -1,6 +1,7 @@
 """What scripts, shells and strangers meet: JSON, completion, --only, install hints."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -62,6 +63,35 @@ def test_lists_come_as_json_too(command):
     found = json.loads(_invoke(*command, "--json").stdout)
     rows = found if isinstance(found, list) else found["datasets"]
     assert len({row["name"] for row in rows}) > 3
+
+
+def test_a_list_too_wide_for_the_terminal_has_a_paragraph_for_each(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    said = _invoke("list", "optimizers").stdout
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "sgd" in lines
+    assert "    source: torch.optim.SGD" in [line.rstrip() for line in lines]
+
+
+def test_help_names_flags_without_types():
+    said = _invoke("run", "--help").stdout
+    assert "<bool>" not in said
+    assert "--plain  " in said
+    commands = _invoke("--help").stdout.partition("Commands:")[2].split("\n")
+    assert [line.split()[0] for line in commands[1:4]] == ["demo", "run", "plan"]
+
+
+def test_a_pipe_that_closes_is_no_mistake(tmp_path):
+    command = [sys.executable, "-m", "adadecay", "plan", "quickstart", "--json"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert done.stderr == b""
 
 
 def test_the_verdict_comes_with_its_comparisons(ran):

@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Adaptive weight decay: the optimizer, and the lab that tests it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -51,13 +52,13 @@ def _root(
     """Keep a single subcommand from becoming the whole command."""
 
 
-app.add_typer(bench.app, name="bench")
-app.add_typer(data.app, name="data")
-app.command("list")(list_)
-for command in (plan.plan, run.run, status.status, results.results, info.info):
-    app.command()(command)
-app.command()(audit.audit)
 app.command()(demo.demo)
+for command in (run.run, plan.plan, status.status, report.report, results.results):
+    app.command()(command)
+app.command("list")(list_)
+app.add_typer(data.app, name="data")
 app.command()(claims.claims)
-app.command()(report.report)
+app.command()(audit.audit)
+app.add_typer(bench.app, name="bench")
 app.command()(selftest.selftest)
+app.command()(info.info)

@@ -12,9 +12,7 @@ __all__ = ["app"]
 
 DEVICES = ("cpu", "cuda")
 
-app = typer.Typer(
-    help="Benchmarks: what things cost on this machine.", no_args_is_help=True
-)
+app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
 
 @app.callback()
@@ -24,7 +22,7 @@ def _root() -> None:
 
 @app.command("batches")
 def bench_batches(rounds: int = 5, batch_size: int = 128) -> None:
-    """Measure a batch of MNIST, and of CIFAR-10 with crop and flip, on one thread."""
+    """Measure batches of MNIST and CIFAR-10, against DataLoader."""
     from adadecay.benchmark.batches import measure_batches
 
     for cost in measure_batches(rounds=rounds, batch_size=batch_size, say=progress):
@@ -43,7 +41,7 @@ def bench_train(
     workers: bool = True,
     as_json: JSON = False,
 ) -> None:
-    """Measure the lab's epochs (NN-2, MNIST), and two workers against one."""
+    """Measure epochs of NN-2 on MNIST, and two workers against one."""
     from adadecay.benchmark.train import measure_epochs, measure_workers
 
     cost = measure_epochs(rounds, say=progress)
@@ -72,7 +70,7 @@ def bench_train(
 
 @app.command("scale")
 def bench_scale() -> None:
-    """Measure plan, status, tables and report of 5,544 simulated finished trials."""
+    """Measure plan, status and report of 5,544 simulated trials."""
     from adadecay.benchmark.scale import measure_scale
 
     cost = measure_scale(say=progress)
@@ -89,7 +87,7 @@ def bench_scale() -> None:
 
 @app.command("look")
 def bench_look(rounds: int = 40) -> None:
-    """Measure what looking at θ every 50 steps adds to a training step."""
+    """Measure what a monitor of θ adds to training."""
     from adadecay.benchmark.look import EVERY, measure_looks
 
     for cost in measure_looks(rounds, say=progress):
@@ -116,7 +114,7 @@ def bench_step(
     ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Measure a step of SGD and of AdaDecay by every path, 1 thread and all."""
+    """Measure a step of SGD and of AdaDecay."""
     from adadecay.benchmark.shapes import SHAPES
     from adadecay.commands.step_tables import print_steps, print_sweep
 
@@ -147,7 +145,7 @@ def bench_rules(
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
     as_json: JSON = False,
 ) -> None:
-    """Measure a step of AdamW with each rule of decay, ResNet-18, 1 thread."""
+    """Measure a step of AdamW with each rule of decay."""
     from adadecay.commands.step_tables import print_rules
 
     print_rules(effort=effort, as_json=as_json)
@@ -164,7 +162,7 @@ def bench_cluster(
         float, typer.Option(help="Share of the paper's 5,500 trials.")
     ] = 1.0,
 ) -> None:
-    """Measure Ray against the local engine, and what one driver can serve."""
+    """Measure Ray against local processes, and its driver."""
     from adadecay.commands.cluster_tables import PARTS, print_cluster
     from adadecay.commands.options import one_sentence
 

@@ -17,7 +17,7 @@ def claims(
     ] = Path("evidence"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judge each claim of the paper once, over the trials of all studies in a folder.
+    """Judge each claim of the paper over all studies in a folder.
 
     A trial that several studies share counts once. Power is the number of published
     differences that the paper's own number of trials would have found.

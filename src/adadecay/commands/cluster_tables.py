@@ -10,6 +10,7 @@ from adadecay.benchmark.cluster import (
 )
 from adadecay.benchmark.cluster_model import Model, fit
 from adadecay.benchmark.cluster_overhead import measure_overhead
+from adadecay.commands.options import progress
 
 __all__ = ["PARTS", "print_cluster"]
 
@@ -25,7 +26,7 @@ STUDIES = (
 def print_cluster(
     parts: list[str], *, rounds: int, scale: float, say: Callable[[str], None]
 ) -> None:
-    """Measure some of the parts and tell what came out.
+    """Measure some of the parts, and print what was found.
 
     Args:
         parts: which of :data:`PARTS`.
@@ -34,6 +35,7 @@ def print_cluster(
         say: prints a line.
     """
     if "overhead" in parts:
+        progress("Ray against local processes, two workers")
         say("NN-2 on MNIST, 3 epochs a trial, two workers, interleaved:")
         cost = measure_overhead(rounds=rounds, say=say)
         say(
@@ -45,6 +47,7 @@ def print_cluster(
         )
     byte = 0.0
     if "checkpoints" in parts:
+        progress("checkpoints of 90 MB from four workers")
         saved = measure_checkpoints()
         byte = saved.busy / (saved.checkpoints * saved.size)
         _print_checkpoints(saved, say)
@@ -53,7 +56,11 @@ def print_cluster(
         most = max(50, round(LARGEST * scale))
         sizes = [(most // 10, 10), (most // 10, 100), (3 * most // 10, 10)]
         sizes += [(3 * most // 10, 100), (most, 100)]
-        _print_model(measure_driver(sizes, say=say), byte, say)
+        costs = []
+        for trials, epochs in sizes:
+            progress(f"the driver with {trials:,} trials of {epochs} epochs")
+            costs += measure_driver([(trials, epochs)], say=say)
+        _print_model(costs, byte, say)
 
 
 def _print_checkpoints(saved: CheckpointCost, say: Callable[[str], None]) -> None:

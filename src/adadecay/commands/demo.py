@@ -20,7 +20,10 @@ def demo(
     ] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes.")] = None,
 ) -> None:
-    """Compare SGD with AdaDecay on real digits, and write the report. No download."""
+    """Compare SGD with AdaDecay on small digits, and write a report.
+
+    Needs no download and about a minute. Expect no difference: the digits are few.
+    """
     from adadecay.commands.run import exit_status, run_study
     from adadecay.lab.study import Study
 

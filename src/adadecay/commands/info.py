@@ -10,7 +10,7 @@ __all__ = ["info"]
 
 
 def info(json: JSON = False) -> None:
-    """Show versions, machine, the kernel in use, and where data and results are."""
+    """Show versions, kernel, data and results folder."""
     import torch
 
     from adadecay.lab.datasets.cache import cache_folder

@@ -37,7 +37,7 @@ def list_(
     ] = False,
     json: JSON = False,
 ) -> None:
-    """List the names that a study may use, and where each comes from."""
+    """List networks, optimizers, studies and other names."""
     table = rows(kind)
     if json:
         print_json(table)
@@ -168,6 +168,7 @@ def markdown(table: list[Row]) -> str:
 
 def _print(table: list[Row]) -> None:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -183,6 +184,15 @@ def _print(table: list[Row]) -> None:
         )
     for row in table:
         shown.add_row(*(Text(cell) for cell in row.values()))
+    width = Console(width=10_000).measure(shown).maximum
+    if console.is_terminal and width > console.width:
+        for row in table:  # too wide for a table: one paragraph each
+            name, *rest = row.items()
+            console.print(Text(name[1], style="bold"))
+            for column, cell in rest:
+                if cell:
+                    console.print(Padding(Text(f"{column}: {cell}"), (0, 0, 0, 4)))
+        return
     if not console.is_terminal:
-        console = Console(width=Console(width=10_000).measure(shown).maximum)
+        console = Console(width=width)
     console.print(shown)

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["JSON", "on_study", "one_sentence", "print_json", "progress", "stop"]
 
-PANEL = "Change the study (the result has another name)"
-
 
 def _option(kind: Any, text: str, **options: Any) -> Any:
-    return Annotated[kind, typer.Option(help=text, rich_help_panel=PANEL, **options)]
+    return Annotated[kind, typer.Option(help=text, **options)]
 
 
 NAME = Annotated[
@@ -47,10 +45,15 @@ OPTIONS = {
             show_default=False,
         ),
     ],
-    "trials": _option(int | None, "Paired trials.", min=1),
+    "trials": _option(
+        int | None,
+        "Paired trials. This option and those below make a variant of the study, with "
+        "a name of its own.",
+        min=1,
+    ),
     "epochs": _option(int | None, "Epochs.", min=1),
     "batch_size": _option(int | None, "Mini-batch size.", min=1),
-    "examples": _option(int | None, "Use only so many training examples.", min=1),
+    "examples": _option(int | None, "Use only this many training examples.", min=1),
     "holdout": _option(float | None, "Share of the training set held out."),
     "seed": _option(int | None, "Seed of the study.", min=0),
     "width": _option(float | None, "Width of every network that has one."),
@@ -96,6 +99,8 @@ def one_sentence() -> Iterator[None]:
         stop(error, error.status)
     except DatasetError as error:
         stop(error, 1)
+    except BrokenPipeError:  # as after `| head`: typer ends quietly
+        raise
     except OSError as error:
         stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 1)
 

@@ -43,7 +43,7 @@ def plan(
     ] = None,
     json: JSON = False,
 ) -> None:
-    """Show cells, trials, how many are done, and an estimate of the time left."""
+    """Check a study; show its trials and the time they take."""
     from adadecay.commands.tables import describe_estimate, summary_rows
     from adadecay.lab.engines.local import default_workers
     from adadecay.lab.summary import estimate, read_states, summarize

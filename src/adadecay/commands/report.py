@@ -44,7 +44,7 @@ def report(
     ] = 0.1,
     json: JSON = False,
 ) -> None:
-    """Write the report of a study: one HTML file that works offline."""
+    """Write the report of a study as one HTML page."""
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)

@@ -29,7 +29,7 @@ def results(
         ),
     ] = None,
 ) -> None:
-    """Export one tidy table, a row for each trial and epoch."""
+    """Export all numbers of a study as Parquet and CSV."""
     tables = study.tables()
     warn_of_damaged(tables.trials.to_dicts())
     if tables.epochs.is_empty():

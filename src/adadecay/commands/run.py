@@ -31,25 +31,23 @@ def run(
         str | None, typer.Option(help="auto, cpu or cuda, instead of the study's.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="torch threads a worker.")
+        int | None, typer.Option(min=1, help="torch threads per worker.")
     ] = None,
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, help="Least time between a trial's checkpoints.")
+        float, typer.Option(min=0, help="Seconds between checkpoints of a trial.")
     ] = 60.0,
-    engine: Annotated[
-        str, typer.Option(help="local, or ray: a cluster (docs/scaling.md).")
-    ] = "local",
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            help="Ray cluster: HOST:PORT or auto. Default: a Ray of our own, here.",
+            help="Ray cluster: HOST:PORT or auto. Default: start Ray on this machine.",
             show_default=False,
         ),
     ] = None,
     have: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A folder of snapshots: their finished trials are not run again.",
+            help="A folder of snapshots, whose finished trials are not run again.",
             show_default=False,
         ),
     ] = None,
@@ -57,14 +55,16 @@ def run(
         bool,
         typer.Option(
             "--rerun-damaged",
-            help="Run trials again whose files were altered or cannot be read.",
+            help="Run trials again whose files are damaged.",
         ),
     ] = False,
     plain: Annotated[
         bool, typer.Option("--plain", help="Lines instead of a live view.")
     ] = False,
 ) -> None:
-    """Run what is left of a study. Stop it at any time: the same command goes on.
+    """Run a study, or resume one that was stopped.
+
+    You can stop it at any time: the same command resumes.
 
     It imports the modules that the study names, such as "own_model:network": run a
     stranger's study only if you would run their Python. plan, status, report and

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adadecay.commands.options import one_sentence, stop
+from adadecay.commands.options import one_sentence, progress, stop
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +20,7 @@ def selftest(
         int, typer.Option(min=64, help="Parameters of the step that is timed.")
     ] = 1 << 26,
 ) -> None:
-    """Compare the kernel with the oracle on a device, and time it: a block to paste."""
+    """Compare a device's kernel with the reference, and time it."""
     import torch
 
     from adadecay.benchmark.selftest import run_selftest
@@ -34,6 +34,7 @@ def selftest(
             stop("--device cuda needs a GPU, and torch finds none here.", 2)
         if place.type not in ("cpu", "cuda"):
             stop(f"--device {device}: there are kernels for cpu and cuda only.", 2)
+        progress(f"the kernel on {place}, for about half a minute")
         try:
             found = run_selftest(place, elements=elements)
         except RuntimeError as error:

@@ -23,7 +23,7 @@ HOW_TO_MEND = (
 
 @on_study
 def status(study: "Study", json: JSON = False) -> None:
-    """Show how many trials are done, their mean score, and what failed and why."""
+    """Show how far a study is, its scores, and what failed."""
     if json:
         print_json(_document(study))
         return
