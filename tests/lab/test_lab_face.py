@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 from lab_runs import small_study
+from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -70,7 +71,7 @@ def test_a_list_too_wide_for_the_terminal_has_a_paragraph_for_each(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     said = _invoke("list", "optimizers").stdout
     lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(cell_len, lines)) <= 80
     assert "sgd" in lines
     assert "    source: torch.optim.SGD" in [line.rstrip() for line in lines]
 
