@@ -11,12 +11,14 @@ import griffe
 from latex2mathml.converter import convert
 
 ROLE = re.compile(r":\w+:`~?([^`]+)`")
-MATH = re.compile(r"^( *)\.\. math::\n\n((?:\1 +\S.*\n?|\n(?=\1 ))+)", re.MULTILINE)
+INLINE = re.compile(r":math:`([^`]+)`")
+MATH = re.compile(r"^( *)\.\. math::\n\n?((?:\1 +\S.*\n?|\n(?=\1 ))+)", re.MULTILINE)
 
 
 def to_markdown(text: str) -> str:
     """Return a docstring without what only Sphinx understands."""
     text = MATH.sub(_mathml, text).replace("Example:\n", "Examples:\n")
+    text = INLINE.sub(lambda found: convert(found[1]), text).replace(r"\|", "|")
     return ROLE.sub(lambda found: f"`{found[1]}`", text).replace("``", "`")
 
 

@@ -25,10 +25,10 @@ EMBED = """
 def on_config(config: Any) -> Any:
     """List the studies in the navigation, below Evidence."""
     pages = sorted((ROOT / "docs" / "evidence").glob("*.md"))
-    names = [page.stem for page in pages if page.stem != "findings"]
+    studies = [page for page in pages if page.stem != "findings"]
     for section in config.nav:
         if "Evidence" in section:
-            section["Evidence"] += [{name: f"evidence/{name}.md"} for name in names]
+            section["Evidence"] += [f"evidence/{page.name}" for page in studies]
     return config
 
 
