@@ -91,7 +91,7 @@ def test_a_file_becomes_a_study(file):
         ("epochs = 2", "epochs = 2.5", [":3: epochs:", "it is 2.5"]),
         ('"digits"', '"digit"', [":6: cells[0].dataset", "Did you mean 'digits'?"]),
         ('"nn-3"', '"nn-4"', [":7: cells[0].network", "'nn-4'", "Allowed: nn-2"]),
-        ('"sgd"', '"sdg"', [":9: optimizers[0]", "Did you mean 'sgd'?"]),
+        ('"sgd"', '"sdg"', [":10: optimizers[0]", "Did you mean 'sgd'?"]),
         ("alpha =", "alhpa =", ["optimizers[1]", "'alhpa'", "Did you mean 'alpha'?"]),
         ("[1.0, 4.0]", '"four"', ["optimizers[1]", "a finite number, not 'four'"]),
         ("[1.0, 4.0]", "[]", ["optimizers[1]", "empty list"]),
@@ -129,6 +129,19 @@ def test_all_mistakes_are_told_at_once(file):
     assert len(message.splitlines()) == 2
 
 
+def test_all_mistakes_of_one_table_are_told_at_the_line_of_their_key(file):
+    lines = _error(file, '"sgd"', '"sgdd"\nlr = [0.03, -0.1]').splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [f"{file}:10:", f"{file}:11:"]
+    assert "unknown optimizer 'sgdd'" in lines[0]
+    assert "above 0" in lines[1]
+    file.write_text(STUDY)
+    wrong = 'aplha = 2\nmomentum = 0.9\nweight_decay = "5e-4"'
+    lines = _error(file, "alpha = [1.0, 4.0]", wrong).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [f"{file}:14:", f"{file}:16:"]
+    assert "Did you mean 'alpha'?" in lines[0]
+    assert "must be a finite number of at least 0, not '5e-4'" in lines[1]
+
+
 @pytest.mark.parametrize(
     ("keys", "part"),
     [
@@ -149,6 +162,12 @@ def test_names_that_do_not_exist(tmp_path):
         read_spec("paper/comparisons")
     with pytest.raises(SpecError, match="No such file"):
         read_spec(tmp_path / "none.toml")
+    (tmp_path / "moons.toml").touch()
+    with pytest.raises(SpecError, match=r"Did you mean '.*moons.toml'\?"):
+        read_spec(tmp_path / "moon")
+    with pytest.raises(SpecError) as caught:
+        read_spec(tmp_path / "nope")
+    assert "Did you mean" not in str(caught.value)
 
 
 def test_every_built_in_study_is_valid_and_says_what_it_asks():

@@ -24,7 +24,8 @@ class UnknownNameError(ValueError):
 
 def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
     names = list(allowed)
-    near = get_close_matches(name, names, n=1, cutoff=0.4)
+    near = [each for each in names if each.lower() == name.lower()]
+    near = near or get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names[:30]) if names else "none"
     listed += ", …" if len(names) > 30 else ""

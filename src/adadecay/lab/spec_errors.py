@@ -81,8 +81,11 @@ def _line(error: dict[str, Any], file: str, text: str) -> tuple[int, str]:
 
 def _narrowed(loc: list[Any], error: dict[str, Any]) -> list[Any]:
     """Add the key that a message names: its line is nearer than its table's."""
-    quoted = re.search(r"argument of .*: '(\w+)'", error["msg"])
-    return [*loc, quoted.group(1)] if quoted and loc else loc
+    quoted = re.search(r"argument of .*: '(\w+)'|Argument '(\w+)' of", error["msg"])
+    if quoted and loc:
+        return [*loc, quoted[1] or quoted[2]]
+    named = re.match(r"(Value error, )?Unknown \w+ '", error["msg"])
+    return [*loc, "name"] if named else loc
 
 
 def _short(value: object) -> str:

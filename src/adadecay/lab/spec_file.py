@@ -17,7 +17,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from adadecay.lab.datasets import DATASETS
 from adadecay.lab.names import find_mistake
+from adadecay.lab.networks import NETWORKS
+from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.registry import Registry
+from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.settings import method_name
 from adadecay.lab.spec import StudySpec, as_list, as_table
 from adadecay.lab.spec_errors import SpecError, error_at, error_lines, find_extreme
@@ -33,6 +38,12 @@ __all__ = [
 ]
 
 
+REGISTRIES = {
+    "dataset": DATASETS,
+    "network": NETWORKS,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
 LETTERS = str.maketrans({"ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "œ": "oe", "ł": "l"})
 STUDIES = resources.files("adadecay.lab") / "studies"
 
@@ -81,7 +92,10 @@ def read_spec(study: str | Path, *, stored: Collection[str] = ()) -> StudySpec:
         return spec
     names = built_in_names()
     if str(study) not in names:
-        near = get_close_matches(str(study), [*stored, *names], n=1, cutoff=0.4)
+        near = get_close_matches(str(study), [*stored, *names], n=1, cutoff=0.6)
+        files = {each.stem: str(each) for each in sorted(path.parent.glob("*.toml"))}
+        stems = get_close_matches(path.name, files, n=1, cutoff=0.6)
+        near = near or [files[stem] for stem in stems]
         hint = f" Did you mean {near[0]!r}?" if near else ""
         here = f" Run here: {', '.join(sorted(stored))}." if stored else ""
         raise SpecError(
@@ -144,11 +158,12 @@ def make_spec(
         loc, message = wrong
         raise SpecError("\n".join(error_lines([error_at(loc, message)], file, text)))
     errors: list[Any] = [*_mistaken_names(values), *_inconsistent(values)]
+    said = {f"Value error, {each['msg']}" for each in errors}
     spec = None
     try:
         spec = StudySpec.model_validate(values)
     except ValidationError as error:
-        errors += error.errors()
+        errors += [each for each in error.errors() if each["msg"] not in said]
     if errors or spec is None:
         raise SpecError("\n".join(error_lines(errors, file, text)))
     return spec
@@ -166,6 +181,28 @@ def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
             message = find_mistake(kind, table["name"], arguments)
             if message:
                 yield error_at([*loc, "name"] if given is table else loc, message)
+        elif kind in REGISTRIES:
+            for message in _mistaken_arguments(REGISTRIES[kind], table["name"], table):
+                yield error_at(loc, message)
+
+
+def _mistaken_arguments(
+    registry: Registry, name: str, table: dict[str, Any]
+) -> Iterator[str]:
+    """Find an unknown name, or every argument that its row does not take."""
+    others = {"name", "label", "lr", "schedule", "rule"}
+    others |= {"decoupled"} if "rule" in table else set()
+    try:
+        registry.get(name)
+    except ValueError as error:
+        yield str(error)
+        return
+    for key in (each for each in table if each not in others):
+        try:
+            for each in as_list(table[key]):
+                registry.check(name, {key: each})
+        except (TypeError, ValueError) as error:
+            yield str(error)
 
 
 def _named_values(values: dict[str, Any]) -> Iterator[tuple[list[Any], str, Any]]:
