@@ -183,11 +183,18 @@ def test_the_pull_holds_the_walk_back():
 
 
 def test_scoping_tightens_the_pull_with_each_step():
-    p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = make([p], gamma=1.0, scoping=0.5, noise=0.0)
+    def moves(steps, **options):
+        p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = make([p], noise=0.0, momentum=0.0, **options)
+        for _ in range(steps):
+            before = p.detach().clone()
+            optimizer.step(constant_gradient(p, torch.ones_like(p)))
+        return (p.detach() - before).item()
+
     for step in range(3):
-        assert optimizer._pull(optimizer.param_groups[0], p) == 1.5**step
-        optimizer.step(constant_gradient(p, torch.ones_like(p)))
+        scoped = moves(step + 1, gamma=1.0, scoping=0.5)
+        assert scoped == pytest.approx(moves(1, gamma=1.5**step), rel=1e-12)
+    assert abs(moves(2, gamma=1.0, scoping=0.5)) < abs(moves(1, gamma=1.0))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from adadecay.commands import app
 from adadecay.commands.list import rows
 from adadecay.lab.datasets import DATASETS
 from adadecay.lab.networks import NETWORKS
-from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.optimizers.rules import RULES
+from adadecay.lab.optimizers import OPTIMIZERS, RULES
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.spec_file import built_in_names
 

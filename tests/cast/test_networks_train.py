@@ -69,7 +69,7 @@ def make_pair(name: str, label: str, images: Tensor, width: float):
         network.named_parameters(),
         lr=OPTIMIZERS.get(case.name).facts["lr"][depth],
         generator=torch.Generator().manual_seed(0),
-        **{**optimizers.defaults(case.name, depth), **case.arguments},
+        **{**OPTIMIZERS.get(case.name).facts.get(depth, {}), **case.arguments},
     )
     return network, optimizer
 

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 from adadecay.lab.engines import Finished, Started
-from adadecay.lab.engines.ray.task import Message
 
 
 class FakeRayError(Exception):
@@ -31,7 +30,7 @@ class Stream:
 def whole(job):
     """The messages of a trial that goes well."""
     trial = job.trial.id
-    return [Message((Started(trial, 0, 0, {}),)), Message((Finished(trial, "done"),))]
+    return [(Started(trial, 0, 0, {}),), (Finished(trial, "done"),)]
 
 
 class FakeRay:

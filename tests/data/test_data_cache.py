@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from small_sets import idx_item, random_arrays
 
-from adadecay.lab.datasets.cache import (
+from adadecay.lab.datasets.catalog import (
+    BadDataError,
     cache_folder,
     file_of,
     open_arrays,
     verify,
     write,
 )
-from adadecay.lab.datasets.catalog import BadDataError
 
 ARRAYS, ITEM = random_arrays(), idx_item()
 
@@ -129,13 +129,13 @@ def test_the_folder_follows_the_environment(monkeypatch, tmp_path):
 
 def test_opening_reads_a_small_part_of_the_real_file(real):
     """Counted in bytes, since a clock is no judge on a busy machine."""
-    from adadecay.lab.datasets.catalog import CIFAR_10
+    from adadecay.lab.datasets.catalog import CATALOG
 
     real("cifar-10")
     path = file_of("cifar-10", cache_folder())
     faults = _faults()
     start = time.perf_counter()
-    arrays, _ = open_arrays(path, CIFAR_10.parts)
+    arrays, _ = open_arrays(path, CATALOG["cifar-10"].parts)
     print(f"opened in {1e3 * (time.perf_counter() - start):.2f} ms")
     assert arrays["train_images"].nbytes == 153_600_000
     # 153.6 MB in pages of 4 KiB would be 37,500 faults (fewer if read ahead).

@@ -19,8 +19,7 @@ from small_sets import (
 )
 
 from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.cache import open_arrays
-from adadecay.lab.datasets.catalog import SourceError
+from adadecay.lab.datasets.catalog import SourceError, open_arrays
 from adadecay.lab.datasets.download import Progress, Timeouts, download
 from adadecay.lab.datasets.fetch import FetchOptions, obtain
 

@@ -108,7 +108,7 @@ def main(results, kills, seed, optimizers):
     import torch
     from lab_runs import small_study
 
-    import adadecay.lab.engines.worker  # noqa: F401 - loaded once, not in each child
+    import adadecay.lab.engines.run_trial  # noqa: F401 - loaded once, not in each child
 
     torch.set_num_threads(1)
     told = {}

@@ -2,8 +2,14 @@
 
 from pathlib import Path
 
-from adadecay.lab.files import read_epochs
+from adadecay.lab.files import read_trial
 from adadecay.lab.study import Study
+
+
+def read_epochs(root, trial_id):
+    """Return the recorded epochs of a trial."""
+    return read_trial(root, trial_id)[1]
+
 
 TIMES = ("seconds", "evaluation_seconds")
 EVERY_OPTIMIZER = (

@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lab_runs import numbers, trainer_study
+from lab_runs import numbers, read_epochs, trainer_study
 from typer.testing import CliRunner
 
 from adadecay.commands import app
-from adadecay.lab.files import read_epochs, read_state, trial_folder
+from adadecay.lab.files import read_state, trial_folder
 from adadecay.lab.study import run
 
 STUDY = """\

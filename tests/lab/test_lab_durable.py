@@ -4,12 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
+from lab_runs import read_epochs
 
 from adadecay.lab.files import (
     Checkpoint,
     StoreError,
     read_checkpoint,
-    read_epochs,
     read_state,
     trial_folder,
 )

@@ -131,7 +131,9 @@ def test_only_takes_what_tables_call_an_optimizer(wanted, kept):
 def test_there_is_a_space_between_bar_and_text(tmp_path):
     study = small_study(tmp_path, "sgd")
     console = Console(width=120, force_terminal=True, color_system="standard")
-    with console.capture() as shown, progress._live(Tally(study, 1), console):
+    tally = Tally(study, 1)
+    tally.begin({})
+    with console.capture() as shown, progress._live(tally, console):
         pass
     text = re.sub(r"\x1b\[[0-9;?]*[a-z]", "", shown.get())
     assert "━ 0 of 1 trials" in text

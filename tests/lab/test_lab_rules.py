@@ -7,8 +7,8 @@ from lab_runs import numbers, small_study
 from torch import nn
 
 from adadecay.lab import Study, optimizers, run
+from adadecay.lab.optimizers import RULES
 from adadecay.lab.optimizers.controls import ModuleWise
-from adadecay.lab.optimizers.rules import RULES
 from adadecay.lab.settings import baseline_settings, flatten
 from adadecay.lab.spec_file import SpecError, read_spec
 from adadecay.lab.summary import find_uncompared

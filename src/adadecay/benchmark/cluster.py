@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from adadecay.lab.engines import EpochDone, Event, Settings
-from adadecay.lab.engines.ray import Need, RayEngine
+from adadecay.lab.engines.ray import RayEngine
+from adadecay.lab.engines.ray.connection import Need
 from adadecay.lab.study import Study, run
 
 __all__ = [

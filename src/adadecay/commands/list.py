@@ -75,7 +75,7 @@ def _optimizers() -> list[Row]:
             "name": entry.name,
             "definition": entry.summary,
             "source": entry.origin,
-            "arguments": _arguments(entry.arguments, entry.facts["arguments"]["deep"]),
+            "arguments": _arguments(entry.arguments, entry.facts["deep"]),
             "learning rate": _learning_rate(entry),
         }
         for entry in OPTIMIZERS
@@ -83,7 +83,7 @@ def _optimizers() -> list[Row]:
 
 
 def _rules() -> list[Row]:
-    from adadecay.lab.optimizers.rules import RULES
+    from adadecay.lab.optimizers import RULES
 
     return _plain_rows(RULES)
 

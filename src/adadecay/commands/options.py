@@ -87,18 +87,18 @@ def stop(message: object, status: int) -> NoReturn:
 def one_sentence() -> Iterator[None]:
     """Turn what the lab refuses into a sentence and an exit status."""
     from adadecay.lab.datasets import DatasetError
-    from adadecay.lab.engines import EngineError
-    from adadecay.lab.files import StoreError
+    from adadecay.lab.engines import EngineDiedError, EngineError
+    from adadecay.lab.files import StoreError, StoreLostError
     from adadecay.lab.spec_file import SpecError
 
     try:
         yield
     except SpecError as error:
         stop(error, 2)
-    except (StoreError, EngineError) as error:
-        stop(error, error.status)
-    except DatasetError as error:
+    except (DatasetError, EngineDiedError, StoreLostError) as error:
         stop(error, 1)
+    except (StoreError, EngineError) as error:
+        stop(error, 2)
     except BrokenPipeError:  # as after `| head`: typer ends quietly
         raise
     except OSError as error:

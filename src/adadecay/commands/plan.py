@@ -13,34 +13,38 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 
+Workers = Annotated[int | None, typer.Option(min=1, help="Workers to estimate for.")]
+Measure = Annotated[
+    bool,
+    typer.Option(
+        "--measure",
+        help="Time a few batches of what was never run; imports your modules.",
+    ),
+]
+Detect = Annotated[
+    float | None,
+    typer.Option(
+        help="Say how many trials would find a difference of this size.",
+        show_default=False,
+    ),
+]
+Deviation = Annotated[
+    float | None,
+    typer.Option(
+        help="Standard deviation of paired differences, instead of the one of the "
+        "trials that are done.",
+        show_default=False,
+    ),
+]
+
+
 @on_study
 def plan(
     study: "Study",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers to estimate for.")
-    ] = None,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Time a few batches of what was never run; imports your modules.",
-        ),
-    ] = False,
-    detect: Annotated[
-        float | None,
-        typer.Option(
-            help="Say how many trials would find a difference of this size.",
-            show_default=False,
-        ),
-    ] = None,
-    deviation: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of paired differences, instead of the one of the "
-            "trials that are done.",
-            show_default=False,
-        ),
-    ] = None,
+    workers: Workers = None,
+    measure: Measure = False,
+    detect: Detect = None,
+    deviation: Deviation = None,
     json: JSON = False,
 ) -> None:
     """Check a study; show its trials and the time they take."""

@@ -16,51 +16,58 @@ if TYPE_CHECKING:
 __all__ = ["run", "run_study"]
 
 
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes; 0 runs in this one. Default: one a core or GPU.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="auto, cpu or cuda, instead of the study's.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="torch threads per worker.")]
+Seconds = Annotated[
+    float, typer.Option(min=0, help="Seconds between checkpoints of a trial.")
+]
+EngineName = Annotated[str, typer.Option(help="local, or ray for a cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Ray cluster: HOST:PORT or auto. Default: start Ray on this machine.",
+        show_default=False,
+    ),
+]
+Have = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="A folder of snapshots, whose finished trials are not run again.",
+        show_default=False,
+    ),
+]
+Rerun = Annotated[
+    bool,
+    typer.Option(
+        "--rerun-damaged",
+        help="Run trials again whose files are damaged.",
+    ),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")]
+
+
 @on_study
 def run(
     study: "Study",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes; 0 runs in this one. Default: one a core or GPU.",
-            show_default=False,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu or cuda, instead of the study's.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="torch threads per worker.")
-    ] = None,
-    checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, help="Seconds between checkpoints of a trial.")
-    ] = 60.0,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Ray cluster: HOST:PORT or auto. Default: start Ray on this machine.",
-            show_default=False,
-        ),
-    ] = None,
-    have: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A folder of snapshots, whose finished trials are not run again.",
-            show_default=False,
-        ),
-    ] = None,
-    rerun_damaged: Annotated[
-        bool,
-        typer.Option(
-            "--rerun-damaged",
-            help="Run trials again whose files are damaged.",
-        ),
-    ] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of a live view.")
-    ] = False,
+    workers: Workers = None,
+    device: Device = None,
+    threads: Threads = None,
+    checkpoint_seconds: Seconds = 60.0,
+    engine: EngineName = "local",
+    address: Address = None,
+    have: Have = None,
+    rerun_damaged: Rerun = False,
+    plain: Plain = False,
 ) -> None:
     """Run a study, or resume one that was stopped.
 

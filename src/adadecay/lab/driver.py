@@ -1,18 +1,13 @@
-"""The driver: plan → engine → store. It alone writes, and decides on second attempts.
-
-In: a plan, a results folder, an engine. Out: files, and an :class:`Outcome`. Whoever
-watches gets every event after it was written.
-"""
+"""The driver: plan → engine → store. It alone writes and gives out second attempts."""
 
 import contextlib
 import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from adadecay.lab.engines import (
@@ -27,57 +22,28 @@ from adadecay.lab.engines import (
     Started,
     Stopped,
 )
-from adadecay.lab.files import read_checkpoint, read_state, read_timings
+from adadecay.lab.files import State, read_checkpoint, read_state, read_timings
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.provenance import describe, kernel_fault
 from adadecay.lab.scoring import trial_score
 from adadecay.lab.store import Store
 from adadecay.lab.variants import Variant
 
-__all__ = ["Outcome", "drive"]
-
 ATTEMPTS = 3  # of a trial whose worker dies, since its last new checkpoint
-Watch = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended."""
 
-    Args:
-        done: trials of the study that have a result, now or from before.
-        diverged: those among them that diverged.
-        failed: trials that could not be finished, with the reason of each.
-        left: trials without a result.
-        damaged: trials whose files were altered or cannot be read, with what is wrong;
-            they count as left.
-        ran: trials that got their result in this run.
-        interrupted: whether it was asked to stop.
-        seconds: how long it took.
-    """
-
-    done: int
-    diverged: int
-    failed: dict[str, str]
-    left: int
-    damaged: dict[str, str]
-    ran: int
-    interrupted: bool
+    done: int  # trials of the study that have a result, now or from before
+    diverged: int  # those among them that diverged
+    failed: dict[str, str]  # trials that could not be finished, and why
+    left: int  # trials without a result
+    damaged: dict[str, str]  # trials whose files are not as written; they count as left
+    ran: int  # trials that got their result in this run
+    interrupted: bool  # whether it was asked to stop
     seconds: float
-
-
-@dataclass
-class Progress:
-    """What the driver remembers of trials in flight."""
-
-    waiting: deque[Trial]
-    trials: dict[str, Trial]
-    deaths: Counter[str] = field(default_factory=Counter)
-    furthest: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
-    finished: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, str] = field(default_factory=dict)
 
 
 def drive(
@@ -85,97 +51,80 @@ def drive(
     results: Path,
     engine: Engine,
     *,
-    file: Path | None = None,
-    variant: Variant | None = None,
+    file: Path | None,
+    variant: Variant,
     attempts: int = ATTEMPTS,
     rerun_damaged: bool = False,
-    watch: Watch = lambda event: None,
+    begin: Callable[[Mapping[str, State]], None] = lambda states: None,
+    watch: Callable[[Event], None] = lambda event: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run what is left of a plan.
+    """Run what is left of a plan; SIGINT and SIGTERM end it after the epochs in flight.
 
-    Args:
-        plan: the study's trials; those that have a result are left alone.
-        results: the results folder.
-        engine: where trials run.
-        file: the file that the study was read from, if any.
-        variant: which study it is, and what was changed in it.
-        attempts: how often a trial whose worker dies is tried, counted anew whenever
-            it gets further.
-        rerun_damaged: whether to set damaged trials aside and run them again; else they
-            are left alone.
-        watch: called with every event.
-        stopping: called when it is first asked to stop.
-
-    Returns:
-        How it ended. SIGINT and SIGTERM end it after the epochs in flight.
-
-    Raises:
-        StoreError: the results folder cannot be used, or no longer.
-        EngineError: trials cannot be run, or no longer.
+    ``attempts`` is how often a trial whose worker dies is tried, counted anew whenever
+    it gets further. ``begin`` is called once with how far each trial is, ``watch`` with
+    every event after it was written, ``stopping`` when it is first asked to stop.
     """
     begun = time.monotonic()
     if fault := kernel_fault():
         raise EngineError(fault)
     with Store(results) as store:
-        changed = variant.to_json() if variant is not None else None
         spec = plan.spec.model_dump(mode="json")
-        store.save_study(plan.spec.name, spec, file=file, variant=changed)
+        store.save_study(plan.spec.name, spec, file=file, variant=variant.to_json())
         states = {trial.id: read_state(results, trial.id) for trial in plan.unique}
         damaged = {
-            id: str((state.record or {})["reason"])
-            for id, state in states.items()
-            if state.status == "damaged"
+            trial: str(state.record["reason"])
+            for trial, state in states.items()
+            if state.status == "damaged" and state.record
         }
-        if rerun_damaged:
-            for trial_id in damaged:
-                store.set_aside(trial_id)
-            damaged = {}
-        todo = [
-            trial
-            for trial in plan.unique
-            if not states[trial.id].finished and trial.id not in damaged
-        ]
-        progress = Progress(deque(todo), {trial.id: trial for trial in todo})
-        keeper = _Keeper(store, progress, attempts, describe())
+        while rerun_damaged and damaged:
+            store.set_aside(damaged.popitem()[0])
+        done = {trial for trial, state in states.items() if state.finished}
+        todo = [each for each in plan.unique if each.id not in done | damaged.keys()]
+        keeper = _Keeper(store, todo, attempts)
+        begin(states)
         with _stopping_on_signals(engine, stopping) as stopped:
-            for event in engine.events(lambda: _next_job(results, progress)):
+            for event in engine.events(keeper.next_job):
                 keeper.keep(event)
                 if isinstance(event, Failed) and event.fatal:
                     raise EngineError(event.reason)
                 watch(event)
-        keeper.save_timings()
-    before = Counter(state.status for state in states.values() if state.finished)
+        store.save_timings(keeper.timings)
+    before, ran = Counter(states[trial].status for trial in done), keeper.finished
     return Outcome(
-        done=before.total() + progress.finished.total(),
-        diverged=before["diverged"] + progress.finished["diverged"],
-        failed=progress.failed,
-        left=len(todo) - progress.finished.total() + len(damaged),
+        done=before.total() + ran.total(),
+        diverged=before["diverged"] + ran["diverged"],
+        failed=keeper.failed,
+        left=len(todo) - ran.total() + len(damaged),
         damaged=damaged,
-        ran=progress.finished.total(),
+        ran=ran.total(),
         interrupted=stopped.is_set(),
         seconds=time.monotonic() - begun,
     )
 
 
-def _next_job(results: Path, progress: Progress) -> Job | None:
-    if not progress.waiting:
-        return None
-    trial = progress.waiting.popleft()
-    return Job(trial, read_checkpoint(results, trial.id))
-
-
 class _Keeper:
-    """Writes what each event says."""
+    """Gives trials out, and writes what each event says of them."""
 
-    def __init__(
-        self, store: Store, progress: Progress, attempts: int, origin: dict[str, Any]
-    ) -> None:
+    def __init__(self, store: Store, todo: list[Trial], attempts: int) -> None:
         self.store = store
-        self.progress = progress
         self.attempts = attempts
-        self.origin = origin
-        self.timings: dict[str, Any] = dict(read_timings(store.root))
+        self.waiting = deque(todo)
+        self.trials = {trial.id: trial for trial in todo}
+        self.timings = read_timings(store.root)
+        self.finished: Counter[str] = Counter()
+        self.failed: dict[str, str] = {}
+        self._origin = describe()
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._deaths: Counter[str] = Counter()
+        self._furthest: Counter[str] = Counter()
+
+    def next_job(self) -> Job | None:
+        """Return the next trial, with the checkpoint to go on from; None if none."""
+        if not self.waiting:
+            return None
+        trial = self.waiting.popleft()
+        return Job(trial, read_checkpoint(self.store.root, trial.id))
 
     def keep(self, event: Event) -> None:
         """Write one event."""
@@ -194,61 +143,54 @@ class _Keeper:
                 self.store.release(event.trial)
 
     def _start(self, event: Started) -> None:
-        trial = self.progress.trials[event.trial]
         record = {
             "format": 1,
-            "id": trial.id,
-            "definition": trial.definition.to_json(),
+            "id": event.trial,
+            "definition": self.trials[event.trial].definition.to_json(),
             "environment": event.environment,
             "layers": event.layers,
-            "origin": self.origin,
+            "origin": self._origin,
         }
-        rows = self.store.begin(trial.id, record, epoch=event.epoch)
-        self.progress.rows[trial.id] = rows
-        self.progress.environments[trial.id] = event.environment
+        rows = self.store.begin(event.trial, record, epoch=event.epoch)
+        self._rows[event.trial] = rows
 
     def _epoch(self, event: EpochDone) -> None:
         self.store.append(event.trial, event.row)
-        self.progress.rows[event.trial].append(event.row)
+        self._rows[event.trial].append(event.row)
         if event.checkpoint is not None:
             self.store.checkpoint(event.trial, event.checkpoint)
             # Only what gets further than ever: one that begins anew would never end.
-            if event.checkpoint.epoch > self.progress.furthest.get(event.trial, 0):
-                self.progress.furthest[event.trial] = event.checkpoint.epoch
-                self.progress.deaths.pop(event.trial, None)
+            if event.checkpoint.epoch > self._furthest[event.trial]:
+                self._furthest[event.trial] = event.checkpoint.epoch
+                self._deaths.pop(event.trial, None)
 
     def _finish(self, event: Finished) -> None:
-        trial = self.progress.trials[event.trial]
-        rows = self.progress.rows.pop(event.trial)
+        definition = self.trials[event.trial].definition
+        rows = self._rows.pop(event.trial)
         seconds = sum(_seconds(row) for row in rows)
         record = {
             "status": event.status,
             "epochs": len(rows),
-            "score": trial_score([row.get(trial.definition.score) for row in rows]),
+            "score": trial_score([row.get(definition.score) for row in rows]),
             "seconds": round(seconds, 3),
         }
         self.store.finish(event.trial, record)
-        self.progress.finished[event.status] += 1
-        self.timings[trial.definition.timing] = seconds / len(rows)
+        self.finished[event.status] += 1
+        self.timings[definition.timing] = seconds / len(rows)
 
     def _fail(self, trial: str, reason: str, trace: str = "") -> None:
-        rows = self.progress.rows.pop(trial, [])
+        rows = self._rows.pop(trial, [])
         record = {"reason": reason, "traceback": trace, "epochs": len(rows)}
         self.store.fail(trial, record)
-        self.progress.failed[trial] = reason
+        self.failed[trial] = reason
 
     def _lose(self, event: Lost) -> None:
         self.store.release(event.trial)
-        self.progress.deaths[event.trial] += 1
-        if self.progress.deaths[event.trial] >= self.attempts:
-            reason = f"{event.reason} ({self.attempts} times)"
-            self._fail(event.trial, reason)
+        self._deaths[event.trial] += 1
+        if self._deaths[event.trial] >= self.attempts:
+            self._fail(event.trial, f"{event.reason} ({self.attempts} times)")
         else:
-            self.progress.waiting.appendleft(self.progress.trials[event.trial])
-
-    def save_timings(self) -> None:
-        """Keep how long epochs took."""
-        self.store.save_timings(self.timings)
+            self.waiting.appendleft(self.trials[event.trial])
 
 
 def _seconds(row: dict[str, Any]) -> float:
@@ -262,7 +204,7 @@ def _stopping_on_signals(
     """Let Ctrl-C and SIGTERM ask the engine to stop; a second one breaks off."""
     stopped = threading.Event()
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle(*_: object) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()

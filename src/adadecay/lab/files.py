@@ -30,56 +30,28 @@ from typing import Any, Final, Literal
 
 from adadecay.lab.settings import shown
 
-__all__ = [
-    "FORMAT",
-    "Checkpoint",
-    "State",
-    "StoreError",
-    "read_checkpoint",
-    "read_epochs",
-    "read_json",
-    "read_record",
-    "read_state",
-    "read_study",
-    "read_timings",
-    "read_trial",
-    "stored_studies",
-    "trial_folder",
-]
-
 FORMAT: Final = 1
 LARGEST: Final = 1e150
 Status = Literal["done", "diverged", "failed", "running", "waiting", "damaged"]
 
 
 class StoreError(RuntimeError):
-    """The results folder cannot be used as it is; the message says what to do.
+    """The results folder cannot be used as it is; the message says what to do."""
 
-    Args:
-        message: what is wrong, where, and what would be right.
-        status: exit status for the command line: 2 for a wrong folder, 1 for one that
-            went bad while a study ran.
-    """
 
-    def __init__(self, message: str, *, status: int = 2) -> None:
-        super().__init__(message)
-        self.status = status
+class StoreLostError(StoreError):
+    """The results folder went bad while a study ran."""
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a trial is.
+    """How far a trial is."""
 
-    Args:
-        status: done or diverged when finished; failed; running when it has begun;
-            damaged when its files are not what was written.
-        epochs: how many epochs are recorded, where that is known without reading them.
-        record: the contents of done.json or failed.json; the reason of the damage.
-    """
-
-    status: Status
-    epochs: int = 0
-    record: dict[str, Any] | None = None
+    status: Status  # damaged: its files are not what was written
+    epochs: int = 0  # how many are recorded, where that is known without reading them
+    record: dict[str, Any] | None = (
+        None  # done.json, failed.json, or what the damage is
+    )
 
     @property
     def finished(self) -> bool:
@@ -89,17 +61,11 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A point to go on from.
+    """A point to go on from."""
 
-    Args:
-        epoch: the next epoch to run.
-        environment: what it was computed with; another one cannot continue it.
-        payload: the bytes that a trial saved; a view where they came over a network.
-    """
-
-    epoch: int
-    environment: dict[str, Any]
-    payload: bytes | memoryview
+    epoch: int  # the next epoch to run
+    environment: dict[str, Any]  # what it was computed with, and must go on with
+    payload: bytes  # what the trial saved
 
 
 def trial_folder(root: Path, trial_id: str) -> Path:
@@ -108,11 +74,7 @@ def trial_folder(root: Path, trial_id: str) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object, or None where the file is missing or holds none.
-
-    Raises:
-        StoreError: the file is there and cannot be read.
-    """
+    """Return a JSON object, or None where the file is missing or holds none."""
     return _parse(_read(os.fspath(path)))
 
 
@@ -225,14 +187,6 @@ def _count(value: object) -> int:
     return value if type(value) is int else 0
 
 
-def read_epochs(root: Path, trial_id: str) -> list[dict[str, Any]]:
-    """Return the recorded epochs 0, 1, 2, …; a torn last line does not count.
-
-    A damaged trial has none.
-    """
-    return read_trial(root, trial_id)[1]
-
-
 def read_trial(root: Path, trial_id: str) -> tuple[State, list[dict[str, Any]]]:
     """Return how far a trial is, and its recorded epochs, from one reading."""
     state, log = _read_trial(root, trial_id)
@@ -313,7 +267,7 @@ def read_checkpoint(root: Path, trial_id: str) -> Checkpoint | None:
     return Checkpoint(epoch, environment, payload) if len(rows) >= epoch else None
 
 
-def digest(payload: bytes | memoryview) -> str:
+def digest(payload: bytes) -> str:
     """Name the contents of a checkpoint, to tell a damaged one."""
     return hashlib.blake2b(payload, digest_size=16).hexdigest()
 

@@ -1,9 +1,4 @@
-"""Whether ``"package.module:function"`` exists and can be called, from source alone.
-
-In: a name from a study, and the arguments that the study gives. Out: what is wrong, in
-one sentence, or nothing. Modules are parsed, never imported, so a mistake is found
-before anything runs. What source alone does not tell is taken to be right.
-"""
+"""Whether ``"package.module:function"`` exists and can be called, from source alone."""
 
 import ast
 from collections.abc import Collection, Iterator
@@ -13,8 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from adadecay.lab.usercode import LIVE, find_module
-
-__all__ = ["find_mistake"]
 
 MOST_STEPS = 10  # of imports that only pass a name on
 DYNAMIC = {"globals", "exec", "setattr", "vars", "locals", "__import__"}
@@ -41,19 +34,7 @@ CALLS = {
 
 
 def find_mistake(kind: str, name: str, arguments: Collection[str]) -> str | None:
-    """Return why a name cannot be used as a study uses it; None if nothing is wrong.
-
-    Args:
-        kind: ``dataset``, ``network``, ``optimizer``, ``schedule``, ``loss``,
-            ``metric`` or ``trainer``.
-        name: ``"package.module:function"``.
-        arguments: the names of the arguments that the study gives.
-
-    Example:
-        >>> from adadecay.lab.names import find_mistake
-        >>> find_mistake("optimizer", "torch.optim:AdamWW", ["lr"])
-        "torch.optim has no 'AdamWW'. Did you mean 'AdamW'?"
-    """
+    """Return why a name cannot be used as a study uses it; None if nothing is wrong."""
     module, _, attribute = name.partition(":")
     if module == LIVE:
         return None

@@ -1,9 +1,4 @@
-"""StudySpec → ordered trials, each named by the hash of all that defines its result.
-
-In: a StudySpec. Out: a :class:`Plan`. What defines a result is written out in full
-(defaults filled in, a user's functions by their source), so that a changed default is
-another trial. No torch is imported.
-"""
+"""StudySpec → ordered trials, each named by the hash of all that defines its result."""
 
 import functools
 import itertools
@@ -13,14 +8,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from adadecay.lab.datasets import DATASETS
-from adadecay.lab.definition import LOOP, TRAINER_LOOP, Component, TrialDefinition
 from adadecay.lab.networks import NETWORKS
-from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.optimizers.rules import check_peaks
+from adadecay.lab.optimizers import OPTIMIZERS, check_peaks
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.seeds import trial_seed
 from adadecay.lab.settings import (
+    LOOP,
+    TRAINER_LOOP,
+    Component,
     Setting,
+    TrialDefinition,
     brackets,
     flatten,
     optimizer_labels,
@@ -31,45 +28,28 @@ from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError
 from adadecay.lab.usercode import is_own, source_digest
 
-__all__ = ["Cell", "Plan", "Trial", "count_trials", "make_plan"]
-
 VARIABLE: Final = "ADADECAY_MAX_TRIALS"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One dataset with one network, and what varies in them.
+    """One dataset with one network, and what varies in them."""
 
-    Args:
-        name: such as ``mnist/lenet-4(dropout=0.25)``.
-        dataset: name of the dataset; empty with a trainer.
-        network: name of the network, or of the trainer.
-    """
-
-    name: str
-    dataset: str
-    network: str
+    name: str  # such as ``mnist/lenet-4(dropout=0.25)``
+    dataset: str  # name of the dataset; empty with a trainer
+    network: str  # name of the network, or of the trainer
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run.
+    """One training run."""
 
-    Args:
-        id: hash of ``definition``.
-        definition: everything that its result depends on.
-        cell: dataset and network.
-        method: what the study calls its optimizer.
-        label: the same with the arguments that vary.
-        number: which of the paired repetitions it is, from 0.
-    """
-
-    id: str
-    definition: TrialDefinition
-    cell: Cell
-    method: str
-    label: str
-    number: int
+    id: str  # hash of ``definition``
+    definition: TrialDefinition  # everything that its result depends on
+    cell: Cell  # dataset and network
+    method: str  # what the study calls its optimizer
+    label: str  # the same with the arguments that vary
+    number: int  # which of the paired repetitions it is, from 0
 
     @property
     def setting(self) -> Setting:
@@ -114,20 +94,7 @@ class Plan:
 
 
 def make_plan(spec: StudySpec) -> Plan:
-    """Expand a study into its trials.
-
-    Args:
-        spec: the study.
-
-    Returns:
-        The plan; the same study gives the same plan.
-
-    Example:
-        >>> from adadecay.lab.plan import make_plan
-        >>> from adadecay.lab.spec_file import read_spec
-        >>> len(make_plan(read_spec("paper/comparison")).trials)
-        3168
-    """
+    """Expand a study into its trials."""
     _check_size(spec)
     trials: list[tuple[int, Trial]] = []
     digest = functools.cache(source_digest)  # each module is read once a study
@@ -278,7 +245,7 @@ def _settings(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield each point of an optimizer's grid: what a label says, what defines it."""
     facts = OPTIMIZERS.get(optimizer.name).facts
-    usual = facts["arguments"][depth] if facts else {}
+    usual = facts.get(depth, {})
     rates = optimizer.lr or (facts["lr"][depth],)
     schedules = list(_schedules(spec, optimizer))
     for given in optimizer.grid():

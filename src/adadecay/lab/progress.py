@@ -1,11 +1,8 @@
-"""What a run shows while it goes on: a live view on a terminal, plain lines elsewhere.
+"""What a run shows: a live view on a terminal, plain lines elsewhere."""
 
-In: the driver's events. Out: text. Both say the same: how much is done, what each
-worker does, and how long the rest will take.
-"""
-
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,28 +15,20 @@ from adadecay.lab.engines import (
     Started,
     Stopped,
 )
-from adadecay.lab.files import read_timings
+from adadecay.lab.files import State, read_timings
 from adadecay.lab.plan import Trial
-from adadecay.lab.summary import read_states
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from adadecay.lab.study import Study
 
-__all__ = ["Tally", "duration", "watching"]
-
 STOPPING = "Stopping after the epochs in flight; once more breaks off at once."
 QUIET = 10.0  # seconds between plain lines when no trial ends
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person would say it.
-
-    Example:
-        >>> duration(42), duration(3900), duration(200000)
-        ('42 s', '1 h 5 min', '2 d 7 h')
-    """
+    """Return a time as a person would say it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -52,26 +41,27 @@ def duration(seconds: float) -> str:
 
 
 class Tally:
-    """Counts epochs and knows what each worker is doing.
-
-    Args:
-        study: what is run.
-        workers: how many run at a time.
-    """
+    """Counts epochs and knows what each worker is doing."""
 
     def __init__(self, study: "Study", workers: int) -> None:
-        states = read_states(study.plan, study.folder)
-        todo = [t for t in study.plan.unique if not states[t.id].finished]
-        self.trials = {trial.id: trial for trial in todo}
-        self.left = {trial.id: int(trial.definition.epochs) for trial in todo}
-        self.total = len(study.plan.unique)
-        self.done = self.total - len(todo)
+        self.trials = {trial.id: trial for trial in study.plan.unique}
+        self.left = {id: trial.definition.epochs for id, trial in self.trials.items()}
+        self.total = len(self.trials)
+        self.begun = False
+        self.done = 0
         self.failed = 0
         self.workers = workers
         self.doing: dict[int, tuple[str, str]] = {}
-        self.seconds: dict[str, float] = read_timings(study.folder)
+        self.seconds = read_timings(study.folder)
         self._worker: dict[str, int] = {}
         self._reasons: set[str] = set()
+
+    def begin(self, states: Mapping[str, State]) -> None:
+        """Leave out the trials that have a result."""
+        finished = [trial for trial, state in states.items() if state.finished]
+        self.begun, self.done = True, len(finished)
+        for trial in finished:
+            del self.left[trial]
 
     def count(self, event: Event) -> str | None:
         """Take note of an event; return a line when something is worth telling."""
@@ -148,16 +138,10 @@ def name(trial: Trial) -> str:
 @contextmanager
 def watching(
     study: "Study", workers: int, *, plain: bool = False
-) -> Iterator[tuple[Callable[[Event], None], Callable[[], None]]]:
-    """Show the progress of a run.
+) -> Iterator[dict[str, Callable[..., None]]]:
+    """Show the progress of a run; yields what the driver is to call, by name.
 
-    Args:
-        study: what is run.
-        workers: how many run at a time.
-        plain: lines rather than a live view, wherever the output goes.
-
-    Yields:
-        What is to be called with every event, and when the run is asked to stop.
+    With ``plain``, as lines, wherever the output goes.
     """
     from rich.console import Console
 
@@ -165,10 +149,12 @@ def watching(
     console = Console(highlight=False)
     # Not in notebooks: there rich's live view needs ipywidgets, and warns without.
     if plain or not console.is_terminal or console.is_jupyter:
-        yield _plain(tally), lambda: print(STOPPING, flush=True)
+        watch, stopping = _plain(tally), functools.partial(print, STOPPING, flush=True)
+        yield {"begin": tally.begin, "watch": watch, "stopping": stopping}
     else:
         with _live(tally, console) as watch:
-            yield watch, lambda: console.print(STOPPING)
+            stopping = functools.partial(console.print, STOPPING)
+            yield {"begin": tally.begin, "watch": watch, "stopping": stopping}
 
 
 def _plain(tally: Tally) -> Callable[[Event], None]:
@@ -193,7 +179,9 @@ def _live(tally: Tally, console: "Console") -> Iterator[Callable[[Event], None]]
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    def view() -> Group:
+    def view() -> Group | Text:
+        if not tally.begun:
+            return Text("Starting …")
         bar = ProgressBar(total=max(1, tally.total), completed=tally.done, width=40)
         rows = [
             Text(f"  worker {worker}: {name(tally.trials[trial])}, {text}")

@@ -1,9 +1,4 @@
-"""Where a result comes from: commit, versions, machine.
-
-Flows in: the installed packages, the processor, git. Flows out: plain dictionaries for
-trial.json and ``adadecay info``. :func:`describe` needs no torch; :func:`environment`
-is what must not change within a trial, since the numbers depend on it.
-"""
+"""Where a result comes from: commit, versions, machine."""
 
 import functools
 import os
@@ -14,8 +9,6 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-__all__ = ["describe", "environment", "kernel_fault", "processor"]
 
 PACKAGES = ("adadecay", "torch", "numpy")
 
@@ -75,15 +68,7 @@ def describe() -> dict[str, Any]:
 
 
 def environment(*, device: str, threads: int) -> dict[str, Any]:
-    """Return what the bits of a result depend on, besides the trial itself.
-
-    Args:
-        device: where the trial runs, such as ``"cpu"``.
-        threads: torch threads.
-
-    Returns:
-        A dictionary; a trial begun under another one starts again.
-    """
+    """Return what the bits of a result depend on, besides the trial itself."""
     import torch
 
     found = {

@@ -1,21 +1,15 @@
-"""Registries: a name, what it takes and where it comes from, as plain data.
-
-In: a name and arguments, as a study file or the command line gives them. Out: a checked
-and completed dictionary of arguments, and, only when asked, the maker that is imported
-late. Nothing here imports torch, so listing and planning stay cheap.
-"""
+"""Registries: a name, what it takes and where it comes from, as plain data."""
 
 import importlib
 import math
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
-
-__all__ = ["Argument", "Entry", "Registry", "UnknownNameError", "load_object"]
 
 
 class UnknownNameError(ValueError):
@@ -34,26 +28,16 @@ def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a registry row.
+    """One argument of a registry row."""
 
-    Args:
-        name: keyword that the maker takes.
-        kind: ``int``, ``float``, ``bool`` or ``str``; an int passes for a float.
-        default: value when it is not given; ``None`` means that None is allowed.
-        help: what it does, in a few words.
-        choices: the only values allowed, if they are few.
-        minimum: smallest number allowed, itself included.
-        maximum: largest number allowed, itself included.
-    """
-
-    name: str
-    kind: type
-    default: Any
-    help: str
+    name: str  # keyword that the maker takes
+    kind: type  # ``int``, ``float``, ``bool`` or ``str``; an int passes for a float
+    default: Any  # value when it is not given; ``None`` means that None is allowed
+    help: str  # what it does, in a few words
     _: KW_ONLY
-    choices: tuple[Any, ...] | None = None
-    minimum: float | None = None
-    maximum: float | None = None
+    choices: tuple[Any, ...] | None = None  # the only values allowed, if they are few
+    minimum: float | None = None  # smallest number allowed, itself included
+    maximum: float | None = None  # largest number allowed, itself included
 
     def check(self, value: Any, *, owner: str) -> Any:
         """Return ``value`` as ``kind``, or raise one sentence that says what fits."""
@@ -102,26 +86,16 @@ def _fits(value: Any, kind: type) -> bool:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a registry.
+    """One row of a registry."""
 
-    Args:
-        name: what a study calls it.
-        maker: ``"package.module:function"``, imported only by :meth:`load`.
-        arguments: what the maker takes beyond what its room always passes.
-        origin: the paper or package that it comes from.
-        summary: its definition in one line.
-        facts: what else the room knows about it (parameter counts, defaults, …).
-        own: whether it is a user's own, whose arguments nobody can check.
-    """
-
-    name: str
-    maker: str
+    name: str  # what a study calls it
+    maker: str  # ``"package.module:function"``, imported only by :meth:`load`
     _: KW_ONLY
-    arguments: tuple[Argument, ...] = ()
-    origin: str = ""
-    summary: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    own: bool = False
+    arguments: tuple[Argument, ...] = ()  # beyond what the maker is always given
+    origin: str = ""  # the paper or package that it comes from
+    summary: str = ""  # its definition in one line
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else is known of it
+    own: bool = False  # whether it is a user's own, whose arguments nobody can check
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
@@ -136,17 +110,6 @@ class Registry:
 
     A name of the form ``"package.module:function"`` is a user's own: it gets a row of
     its own, whose arguments are passed on as they are.
-
-    Args:
-        kind: what a row is, for messages: ``"network"``.
-        entries: the rows, in the order in which they are listed.
-
-    Example:
-        >>> from adadecay.lab.registry import Argument, Entry, Registry
-        >>> width = Argument("width", float, default=1.0, help="multiplier")
-        >>> entry = Entry("small", "package.module:function", arguments=(width,))
-        >>> Registry("network", [entry]).check("small", {"width": 2})
-        {'width': 2.0}
     """
 
     def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
@@ -175,15 +138,7 @@ class Registry:
         raise _unknown(self.kind, name, self._entries)
 
     def check(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments of ``name``: the given ones checked, the rest filled in.
-
-        Args:
-            name: a row, or a user's own ``"package.module:function"``.
-            arguments: what a study gives for it.
-
-        Returns:
-            A new dictionary that holds every argument of the row.
-        """
+        """Return all arguments of ``name``: those given, checked, and the defaults."""
         entry = self.get(name)
         if entry.own:
             return dict(arguments)
@@ -200,16 +155,39 @@ class Registry:
         }
 
 
+_KINDS = {kind.__name__: kind for kind in (int, float, bool, str)}
+_TABLES = tomllib.loads(Path(__file__).with_name("components.toml").read_text("utf-8"))
+
+
+def read_argument(key: str) -> Argument:
+    """Return an argument of ``components.toml``."""
+    row = _TABLES["arguments"][key]
+    choices = tuple(row["choices"]) if "choices" in row else None
+    usual = {"name": key, "default": None}
+    return Argument(**usual | row | {"kind": _KINDS[row["kind"]], "choices": choices})
+
+
+def read_entries(kind: str, **facts: Any) -> list[Entry]:
+    """Return the rows of a kind from ``components.toml``.
+
+    Args:
+        kind: ``"network"``, ``"optimizer"``, ``"rule"``, ``"schedule"``, ``"dataset"``.
+        **facts: those that a row need not say.
+    """
+    entries = []
+    for name, table in _TABLES[kind].items():
+        row: dict[str, Any]
+        row = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+        arguments = tuple(map(read_argument, row.pop("arguments", ())))
+        texts = {key: row.pop(key) for key in ("maker", "origin", "summary")}
+        entries.append(Entry(name, **texts, arguments=arguments, facts=facts | row))
+    return entries
+
+
 def load_object(path: str) -> Any:
     """Import ``"package.module:name"`` and return what it names.
 
     Modules in the current working directory are found as well, as ``python -m`` does.
-
-    Args:
-        path: module and attribute, with a colon between them.
-
-    Returns:
-        The attribute: a function, most often.
     """
     module_name, colon, attribute = path.partition(":")
     if not (colon and module_name and attribute):

@@ -1,14 +1,9 @@
-"""Learning rates over the epochs: the paper's sigmoid annealing and its three rivals.
-
-In: a name, an epoch, the number of epochs. Out: the learning rate of that epoch, as
-plain arithmetic in :func:`learning_rate`, or a torch ``LRScheduler`` that holds the
-same numbers, from :func:`make`. A user's own is ``"package.module:function"``.
-"""
+"""Learning rates over the epochs: the paper's sigmoid annealing and three others."""
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from adadecay.lab.registry import Argument, Entry, Registry
+from adadecay.lab.registry import Registry, read_entries
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -25,10 +20,6 @@ __all__ = [
 ]
 
 START = 0.1
-END = Argument("end", float, 0.001, "learning rate of the last epoch", minimum=1e-12)
-STEEPNESS = Argument(
-    "steepness", float, 10.0, "how sharply the sigmoid falls", minimum=1e-3, maximum=350
-)
 
 
 def progress(epoch: int, epochs: int) -> float:
@@ -70,38 +61,7 @@ def _between(share: float, start: float, end: float) -> float:
     return float(start ** (1 - share) * end**share)
 
 
-SCHEDULES = Registry(
-    "schedule",
-    [
-        Entry(
-            "sigmoid",
-            "adadecay.lab.schedules:sigmoid",
-            arguments=(END, STEEPNESS),
-            origin="the paper, section 5",
-            summary="1 / (1 + exp(10 x)), x from −1 to 1, rescaled to start and end",
-        ),
-        Entry(
-            "constant",
-            "adadecay.lab.schedules:constant",
-            origin="the paper's pre-experiment",
-            summary="the same in every epoch",
-        ),
-        Entry(
-            "exponential",
-            "adadecay.lab.schedules:exponential",
-            arguments=(END,),
-            origin="the paper's pre-experiment",
-            summary="the same factor at every epoch, from start to end",
-        ),
-        Entry(
-            "staircase",
-            "adadecay.lab.schedules:staircase",
-            arguments=(END,),
-            origin="the paper's pre-experiment",
-            summary="the same factor at 50 % and at 75 %, from start to end",
-        ),
-    ],
-)
+SCHEDULES = Registry("schedule", read_entries("schedule"))
 """The registry of learning-rate schedules: ``adadecay list schedules``."""
 
 
@@ -160,7 +120,7 @@ def make(
     checked = SCHEDULES.check(name, arguments)
     entry = SCHEDULES.get(name)
     if not entry.own:
-        from adadecay.lab.training.annealing import AnnealingLR
+        from adadecay.lab.training import AnnealingLR
 
         return AnnealingLR(optimizer, name, epochs, **checked)
     scheduler: LRScheduler = entry.load()(optimizer, epochs=epochs, **checked)

@@ -1,65 +1,124 @@
-"""Settings: what the trials of one optimizer in one cell share, as data.
-
-In: a trial's definition, or a row of a table. Out: a :class:`Setting`, whose values are
-named by path: ``lr``, ``optimizer.weight_decay``, ``network.dropout``, ``schedule``.
-Labels, which this module also makes from a study, tell settings apart for people; they
-define no result and are never read back.
-"""
+"""What defines a trial, and what trials of one optimizer in a cell share, as data."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from adadecay.lab.spec import OptimizerSpec, StudySpec
 
-
-__all__ = [
-    "Setting",
-    "baseline_settings",
-    "brackets",
-    "flatten",
-    "method_name",
-    "nothing_compared",
-    "optimizer_labels",
-    "rule_label",
-    "setting_of_row",
-    "short_names",
-    "shown",
-]
-
 Value = str | int | float | bool | None | tuple[Any, ...]
 SKIPPED: Final = ("loop", "seed", "score")  # say nothing of how a trial is set up
 NETWORK: Final = ("dropout", "width")  # of the network, in tables without ``setting``
+# Raised when the training loop changes what it computes, or what it gives a trainer.
+LOOP: Final = 1
+TRAINER_LOOP: Final = 2
+
+
+@dataclass(frozen=True)
+class Component:
+    """A dataset, network, optimizer or the like: its name, and all of its arguments."""
+
+    name: str  # registered, or a user's ``"package.module:function"``
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # defaults filled in
+    source: str | None = None  # digest of a user's own code
+    revision: int = 1  # raised when a built-in one computes something else than before
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; ``source`` and ``revision`` only where they count."""
+        found: dict[str, Any] = {"name": self.name, "arguments": dict(self.arguments)}
+        if self.source is not None:
+            found["source"] = self.source
+        if self.revision > 1:
+            found["revision"] = self.revision
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialDefinition:
+    """Everything that the result of a trial depends on.
+
+    Labels, titles and the number of workers define nothing.
+    """
+
+    dataset: Component | None = None  # none with a trainer, nor a network
+    network: Component | None = None
+    trainer: Component | None = None
+    optimizer: Component
+    lr: float
+    schedule: Component
+    loss: Component | None = None
+    metric: Component | None = None
+    score: str  # the number of an epoch's row that is compared
+    epochs: int
+    batch_size: int
+    holdout: float
+    examples: int | None
+    precision: str
+    seed: int
+    loop: int = LOOP
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """All parts that have a name."""
+        values = (getattr(self, each.name) for each in fields(self))
+        return tuple(value for value in values if isinstance(value, Component))
+
+    @property
+    def score_name(self) -> str:
+        """What the compared number is called: ``accuracy``, unless it is another."""
+        return self.score.removeprefix("test_")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as they are stored and hashed."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            key: value.to_json() if isinstance(value, Component) else value
+            for key, value in values.items()
+        }
+
+    @property
+    def id(self) -> str:
+        """The hash of all of it."""
+        return _digest(self.to_json())[:20]
+
+    @property
+    def timing(self) -> str:
+        """Name what decides how long an epoch takes."""
+        d = self.to_json()
+        parts = [d["dataset"], d["network"], d["trainer"], d["optimizer"]["name"]]
+        parts += [d["batch_size"], d["holdout"], d["examples"], d["precision"]]
+        parts += self.optimizer.arguments.get("rule") or []
+        return _digest(parts)[:16]
+
+
+def _digest(value: Any) -> str:
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise ValueError(
+            "an argument is infinite or no number, and cannot be part of a trial's name"
+        ) from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the trials of one optimizer in one cell share.
+    """What the trials of one optimizer in one cell share."""
 
-    Args:
-        cell: name of the cell.
-        dataset: name of the dataset; empty with a trainer.
-        network: name of the network, or of the trainer.
-        optimizer: registered name of the optimizer, or a user's function.
-        method: what the study calls the optimizer, whatever its arguments.
-        label: ``method`` with the arguments that vary, for tables.
-        epochs: passes over the training data.
-        values: every value by path, sorted.
-    """
-
-    cell: str
-    dataset: str
-    network: str
-    optimizer: str
-    method: str
-    label: str
-    epochs: int
-    values: tuple[tuple[str, Value], ...] = ()
+    cell: str  # name of the cell
+    dataset: str  # name of the dataset; empty with a trainer
+    network: str  # name of the network, or of the trainer
+    optimizer: str  # registered name of the optimizer, or a user's function
+    method: str  # what the study calls the optimizer, whatever its arguments
+    label: str  # ``method`` with the arguments that vary, for tables
+    epochs: int  # passes over the training data
+    values: tuple[tuple[str, Value], ...] = ()  # every value by path, sorted
 
     def get(self, path: str, default: Any = None) -> Any:
         """Return the value of a path, or ``default`` where it is missing or None."""
@@ -184,13 +243,7 @@ def _single_columns(row: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
 
 
 def shown(text: str) -> str:
-    r"""Return a text that a terminal or a figure shows and does not obey.
-
-    Example:
-        >>> from adadecay.lab.settings import shown
-        >>> print(shown("a\x1b[2J"))
-        a<U+001B>[2J
-    """
+    r"""Return a text that a terminal or a figure shows and does not obey."""
     if text.isprintable():
         return text
     return "".join(
@@ -215,16 +268,7 @@ def short_names(spec: StudySpec) -> dict[str, str]:
 def optimizer_labels(
     spec: StudySpec, given: Sequence[tuple[OptimizerSpec, dict[str, Any]]]
 ) -> list[tuple[str, str]]:
-    """Name each optimizer, with those of its arguments that vary within the study.
-
-    Args:
-        spec: the study.
-        given: optimizers, each with what the study says of it.
-
-    Returns:
-        For each, in order, its method (the study's label for it, or its short name)
-        and its label (the method with the arguments that vary).
-    """
+    """Name each optimizer, with those of its arguments that vary within the study."""
     short = short_names(spec)
 
     def base_label(optimizer: OptimizerSpec) -> str:
@@ -249,24 +293,12 @@ def optimizer_labels(
 
 
 def method_name(name: str, rules: Sequence[str]) -> str:
-    """Name an optimizer without a label, with its rules of decay if it has any.
-
-    Example:
-        >>> from adadecay.lab.settings import method_name
-        >>> method_name("AdamW", ["corrected", "cautious"])
-        'AdamW(rule=corrected+cautious)'
-    """
+    """Name an optimizer without a label, as ``AdamW(rule=corrected+cautious)``."""
     return name + brackets({"rule": "+".join(rules)} if rules else {})
 
 
 def rule_label(rules: Sequence[Mapping[str, Any]]) -> str:
-    """Write rules as ``corrected(peak_lr=0.1)+cautious``, without what is left open.
-
-    Example:
-        >>> from adadecay.lab.settings import rule_label
-        >>> rule_label([{"name": "corrected", "peak_lr": 0.1}, {"name": "cautious"}])
-        'corrected(peak_lr=0.1)+cautious'
-    """
+    """Write rules as ``corrected(peak_lr=0.1)+cautious``, without what is left open."""
     names = []
     for rule in rules:
         said = {k: v for k, v in rule.items() if k != "name" and v is not None}

@@ -1,10 +1,4 @@
-"""StudySpec: what a study is, validated, before anything is computed.
-
-In: plain values, from a TOML file (:mod:`adadecay.lab.spec_file`) or from Python. Out:
-a frozen model. A list stands for a grid wherever one value is meant. Unknown keys are
-errors, and the names of datasets, networks, optimizers and schedules are checked
-against their registries, which are plain data: nothing here imports torch.
-"""
+"""StudySpec: what a study is, validated, before anything is computed."""
 
 import itertools
 import math
@@ -28,12 +22,11 @@ from adadecay.lab.registry import Registry
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.usercode import is_own, name_of
 
-__all__ = ["CellSpec", "Named", "OptimizerSpec", "Resources", "StudySpec"]
-
 FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
 OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
 MOST_POINTS = 1_000_000  # of one grid
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*")
+PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_\-]|\.(?!\.))*"  # of a path, and never ".."
+NAME = re.compile(rf"{PART}(/{PART})*(\[[A-Za-z0-9_.,=+:()\-]+\])?")  # […]: a variant
 
 
 def as_list(value: Any) -> list[Any]:
@@ -82,6 +75,9 @@ class Named(BaseModel):
             yield dict(zip(arguments, values, strict=True))
 
 
+Tables = Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
+
+
 def _listed(registry: Registry) -> Callable[[Named], Named]:
     def check(value: Named) -> Named:
         if not all(map(as_list, value.arguments.values())):
@@ -115,19 +111,12 @@ def _all_listed(
 
 
 class OptimizerSpec(Named):
-    """One optimizer of a study: its name, its arguments, and how its rate goes.
+    """One optimizer of a study: its name, its arguments, and how its rate goes."""
 
-    Args:
-        label: what tables call it; by default its name and the arguments that vary.
-        lr: learning rate of the first epoch; by default the registry's for the network.
-        schedule: by default the study's, or constant where the paper says so.
-        rule: of decay, around the optimizer; a list is a composition.
-    """
-
-    label: str | None = None
-    lr: tuple[float, ...] = ()
-    schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
-    rule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+    label: str | None = None  # for tables; its name and the arguments that vary if None
+    lr: tuple[float, ...] = ()  # of the first epoch; the registry's if empty
+    schedule: Tables = ()  # the study's if empty, or constant where the paper says so
+    rule: Tables = ()  # of decay, around the optimizer; several are a composition
 
     @property
     def points(self) -> int:
@@ -169,21 +158,13 @@ class OptimizerSpec(Named):
 
 
 class CellSpec(BaseModel):
-    """A dataset and a network, or lists of them; and what differs from the study.
-
-    Args:
-        dataset: what is learned.
-        network: what learns it.
-        deep: whether a user's own network takes the settings of the deep ones.
-        trials: instead of the study's.
-        epochs: instead of the study's.
-        batch_size: instead of the study's.
-    """
+    """A dataset and a network, or lists of them; and what differs from the study."""
 
     model_config = FROZEN
-    dataset: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
-    network: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
-    deep: bool | None = None
+    dataset: Tables
+    network: Tables
+    deep: bool | None = None  # a user's own network takes the settings of deep ones
+    # Instead of the study's:
     trials: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1, le=10_000_000)
     batch_size: int | None = Field(default=None, ge=1)
@@ -193,16 +174,11 @@ class CellSpec(BaseModel):
 
 
 class Resources(BaseModel):
-    """What one trial takes of a cluster's node; it defines no result.
-
-    Args:
-        cpus: CPUs; by default as many as it has threads.
-        gpus: GPUs, or a share of one; by default one where there are any.
-    """
+    """What one trial takes of a cluster's node; it defines no result."""
 
     model_config = FROZEN
-    cpus: float | None = Field(default=None, gt=0)
-    gpus: float | None = Field(default=None, ge=0, le=1)
+    cpus: float | None = Field(default=None, gt=0)  # as many as it has threads if None
+    gpus: float | None = Field(default=None, ge=0, le=1)  # one where there are any
 
     @field_validator("cpus")
     @classmethod
@@ -216,34 +192,7 @@ Path = Annotated[str | None, BeforeValidator(_as_path)]
 
 
 class StudySpec(BaseModel):
-    """A whole study; see ``docs/lab.md`` for each key.
-
-    Args:
-        name: what it is called in the results.
-        title: a heading for the report.
-        summary: what it asks, in a sentence or two.
-        cells: datasets and networks; none where a ``trainer`` does it all.
-        optimizers: what is compared.
-        trials: how many paired repetitions.
-        epochs: passes over the training data.
-        batch_size: examples in a mini-batch.
-        schedule: how the annealed optimizers' learning rate falls.
-        seed: of the whole study.
-        device: where to train; ``auto`` takes CUDA where there is one.
-        precision: of weights and data; ``bfloat16`` is torch's autocast.
-        threads: torch threads in each worker.
-        resources: CPUs and GPUs of a trial on a cluster.
-        holdout: share of the training set that is kept back for validation.
-        examples: use only this many training examples.
-        loss: a user's ``function(outputs, targets)`` instead of cross-entropy.
-        metric: a user's ``function(outputs, targets)`` instead of accuracy.
-        trainer: a user's whole training loop, a generator of numbers an epoch.
-        score: which number is compared; needed with a ``trainer``.
-        larger_is_better: whether a larger score is a better one.
-        baseline: the optimizer that the others are compared with.
-        paper: whether results are compared with the published numbers and claims.
-        chosen: optimizer arguments whose value is chosen on held-out data.
-    """
+    """A whole study; ``docs/lab.md`` explains each key."""
 
     model_config = FROZEN
     name: str
@@ -254,7 +203,7 @@ class StudySpec(BaseModel):
     trials: int = Field(default=5, ge=1)
     epochs: int = Field(default=10, ge=1, le=10_000_000)
     batch_size: int = Field(default=128, ge=1)
-    schedule: Annotated[tuple[Named, ...], BeforeValidator(_as_tables)] = ()
+    schedule: Tables = ()
     seed: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "float64", "bfloat16"] = "float32"
@@ -289,11 +238,9 @@ class StudySpec(BaseModel):
     @classmethod
     def _plain(cls, value: str) -> str:
         # Names become folders, so that anything else could leave the results.
-        base, bracket, rest = value.partition("[")
-        safe = not bracket or re.fullmatch(r"[A-Za-z0-9_.,=+:()\-]+\]", rest)
         if max(map(len, value.split("/"))) > 200:  # a file name may have 255 bytes
             raise ValueError(f"must be at most 200 characters, not {len(value):,}")
-        if not NAME.fullmatch(base) or ".." in base or not safe:
+        if not NAME.fullmatch(value):
             raise ValueError(
                 "must be letters, digits and any of - _ . with / between parts"
             )

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
@@ -24,6 +23,7 @@ from adadecay.lab.files import (
     FORMAT,
     Checkpoint,
     StoreError,
+    StoreLostError,
     check_format,
     digest,
     finished_digest,
@@ -33,8 +33,6 @@ from adadecay.lab.files import (
     trial_folder,
 )
 
-__all__ = ["Store"]
-
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
@@ -42,40 +40,28 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        status = 2
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            text = "the disk is full. Nothing that was finished is lost: free some "
-            text += "space and give the same command again to go on"
-            status = 1
-        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        kind, text = StoreError, ""
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             text = "it cannot be written. Give a folder that can with --results"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
             text = "a file stands where a folder is needed. Give another --results"
         else:
-            text = f"{error.strerror}. Nothing that was finished is lost: give the "
-            text += "same command again to go on"
-            status = 1
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            kind = StoreLostError
+            text = "the disk is full" if full else str(error.strerror)
+            text += ". Nothing that was finished is lost: "
+            text += "free some space and " if full else ""
+            text += "give the same command again to go on"
         if error.filename and Path(error.filename) != path:
             text = f"{error.filename}: {text}"
-        raise StoreError(f"Results at {path}: {text}.", status=status) from error
+        raise kind(f"Results at {path}: {text}.") from error
 
 
 LOCK_SECONDS = 2.0  # how long a folder that is in use is asked for
 
 
 class Store:
-    """Writes the results of trials, one process at a time.
-
-    Args:
-        root: the results folder; made when missing.
-
-    Example:
-        >>> import tempfile
-        >>> from adadecay.lab.store import Store
-        >>> with tempfile.TemporaryDirectory() as folder, Store(folder) as store:
-        ...     store.root.joinpath("format.json").exists()
-        True
-    """
+    """Writes the results of trials, one process at a time."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -91,12 +77,7 @@ class Store:
                 _replace(self.root / "format.json", _json({"format": FORMAT}))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for descriptor in self._logs.values():
             os.close(descriptor)
         self._logs.clear()
@@ -127,14 +108,10 @@ class Store:
         file: Path | None = None,
         variant: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep a study as it was validated, so that it can be found again by its name.
+        """Keep a study as it was validated, to be found again by its name.
 
-        Args:
-            name: of the study, or of a variant.
-            spec: its keys.
-            file: where it was read from. Another file's study of the same name and
-                with other keys is refused while that file is there.
-            variant: what was changed in it, and in which study.
+        Another file's study of the same name and with other keys is refused while that
+        file is there.
         """
         before, other, _ = read_study(self.root, name)
         if file and other and other != file and other.is_file() and before != spec:
@@ -162,16 +139,7 @@ class Store:
     def begin(
         self, trial_id: str, record: Mapping[str, Any], *, epoch: int
     ) -> list[dict[str, Any]]:
-        """Open a trial that goes on at ``epoch``; what its log holds beyond it goes.
-
-        Args:
-            trial_id: which trial.
-            record: what defines it and where it runs, for trial.json.
-            epoch: the next epoch to come; 0 starts the trial again.
-
-        Returns:
-            The epochs before it.
-        """
+        """Open a trial that goes on at ``epoch``; what its log holds beyond it goes."""
         folder = trial_folder(self.root, trial_id)
         with _explained(self.root):
             folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +150,7 @@ class Store:
             _replace(folder / "trial.json", _json(record))
             log = folder / "epochs.jsonl"
             rows, ends = scan_epochs(log)
-            self._close(trial_id)
+            self.release(trial_id)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             self._logs[trial_id] = descriptor = os.open(log, flags, 0o644)
             os.ftruncate(descriptor, ends[epoch - 1] if epoch else 0)
@@ -221,7 +189,7 @@ class Store:
             done["digest"] = finished_digest(done, trial, log)
             _replace(folder / "done.json", _json(done))
             (folder / "checkpoint").unlink(missing_ok=True)
-        self._close(trial_id)
+        self.release(trial_id)
 
     def fail(self, trial_id: str, record: Mapping[str, Any]) -> None:
         """Write failed.json: why a trial could not be finished in this run."""
@@ -230,18 +198,15 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             failed = {**record, "format": FORMAT, "failed": now()}
             _replace(folder / "failed.json", _json(failed))
-        self._close(trial_id)
-
-    def release(self, trial_id: str) -> None:
-        """Let go of a trial that will go on later."""
-        self._close(trial_id)
+        self.release(trial_id)
 
     def save_timings(self, timings: Mapping[str, float]) -> None:
         """Keep the seconds that an epoch takes, for estimates of later runs."""
         with _explained(self.root):
             _replace(self.root / "timings.json", _json(timings))
 
-    def _close(self, trial_id: str) -> None:
+    def release(self, trial_id: str) -> None:
+        """Let go of a trial's log."""
         descriptor = self._logs.pop(trial_id, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -257,7 +222,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-def _replace(path: Path, *parts: bytes | memoryview) -> None:
+def _replace(path: Path, *parts: bytes) -> None:
     """Write a whole file or leave the old one: temporary, sync, rename."""
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -1,14 +1,10 @@
-"""Study and run: the lab as a library.
-
-In: the name of a built-in study, a TOML file, or the same keys in Python. Out: a
-:class:`Study` that plans, and whose results are data frames; :func:`run` runs it. The
-command line is a thin layer over this module. torch is imported by running, not before.
-"""
+"""Study and run: the lab as a library."""
 
 import functools
 import os
 import sys
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -249,17 +245,6 @@ def run(
 
     Returns:
         How it ended; ``study.results()`` has the numbers.
-
-    Example:
-        >>> import tempfile
-        >>> from adadecay.lab import Study, run
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     study = Study(
-        ...         name="tiny", dataset="digits", network="nn-2", epochs=1, trials=1,
-        ...         optimizers=["adadecay"], results=folder,
-        ...     )
-        ...     run(study, workers=0, progress=False).done
-        1
     """
     with running():
         if isinstance(engine, str):
@@ -270,20 +255,31 @@ def run(
             )
             engine = make_engine(study, workers, settings, engine, address=address)
         fetch_data(study)
-        go = functools.partial(
-            drive,
-            study.plan,
-            study.folder,
-            engine,
-            file=study.file,
-            variant=study.variant,
-            attempts=attempts,
-            rerun_damaged=rerun_damaged,
-        )
-        if watch is None and progress:
-            with watching(study, engine.workers, plain=plain) as (watch, stopping):
-                return go(watch=watch, stopping=stopping)
-        return go(watch=watch or (lambda event: None))
+        with _watched(study, engine, watch, progress=progress, plain=plain) as called:
+            return drive(
+                study.plan,
+                study.folder,
+                engine,
+                file=study.file,
+                variant=study.variant,
+                attempts=attempts,
+                rerun_damaged=rerun_damaged,
+                **called,
+            )
+
+
+def _watched(
+    study: Study,
+    engine: Engine,
+    watch: Callable[[Event], None] | None,
+    *,
+    progress: bool,
+    plain: bool,
+) -> AbstractContextManager[dict[str, Callable[..., None]]]:
+    """Return what the driver is to call: the user's function, or a view of it all."""
+    if watch is not None or not progress:
+        return nullcontext({"watch": watch} if watch else {})
+    return watching(study, engine.workers, plain=plain)
 
 
 def fetch_data(study: Study) -> None:
@@ -318,11 +314,8 @@ def make_engine(
     if workers is None:
         # A notebook's functions exist in this process only.
         live = LIVE in sys.modules and f'"{LIVE}:' in study.spec.model_dump_json()
-        workers = (
-            0
-            if live
-            else default_workers(device=settings.device, threads=settings.threads)
-        )
+        usual = default_workers(device=settings.device, threads=settings.threads)
+        workers = 0 if live else usual
     if workers == 0:
         return InlineEngine(settings)
     return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)
@@ -340,7 +333,8 @@ def _require_cuda() -> None:
 def _make_cluster_engine(
     study: Study, workers: int | None, settings: Settings, address: str | None
 ) -> Engine:
-    from adadecay.lab.engines.ray import Need, RayEngine
+    from adadecay.lab.engines.ray import RayEngine
+    from adadecay.lab.engines.ray.connection import Need
 
     if workers == 0:
         raise SpecError("workers = 0 runs trials in this process, not on engine ray.")

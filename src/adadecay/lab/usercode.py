@@ -14,25 +14,15 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from adadecay.lab.definition import TrialDefinition
 from adadecay.lab.provenance import version
 from adadecay.lab.registry import load_object
-
-__all__ = [
-    "LIVE",
-    "check_code",
-    "find_module",
-    "is_own",
-    "name_of",
-    "source_digest",
-    "source_files",
-    "source_modules",
-]
+from adadecay.lab.settings import TrialDefinition
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
 PACKAGE = __name__.partition(".")[0]
@@ -68,29 +58,29 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def source_digest(name: str) -> str:
-    """Return a digest of the code that ``"package.module:function"`` stands for.
+    """Return sixteen digits for the code that ``"package.module:function"`` stands for.
 
-    Args:
-        name: module and attribute; the module is looked for on ``sys.path`` and in the
-            current folder.
-
-    Returns:
-        Sixteen hexadecimal digits.
-
-    Raises:
-        ValueError: there is no such module.
+    What is installed, and this package, is known by its version: the module counts, and
+    what it imports does not.
     """
     module, _, attribute = name.partition(":")
     if module == LIVE:
         function = getattr(sys.modules[LIVE], attribute)
         return _hash([inspect.getsource(function)])
-    found = find_module(module)
-    if found is None or found.origin is None:
+    code = _locate(module)
+    if code is None:
         raise ValueError(
             f"{name!r} names the module {module!r}, which is neither installed nor in "
             f"the current folder."
         )
-    return _hash(_sources(module, found))
+    top = module.partition(".")[0]
+    sources = {"": "" if code.follows else str(version(top))}
+    for each, file, tree in code.walk([module]):
+        if tree is None:
+            sources[each] = hashlib.sha256(file.read_bytes()).hexdigest()
+        else:
+            sources[each] = ast.unparse(tree)
+    return _hash(f"{each}\n{sources[each]}" for each in sorted(sources))
 
 
 def _hash(texts: Iterable[str]) -> str:
@@ -118,92 +108,62 @@ def _find(module: str, path: list[str]) -> ModuleSpec | None:
     return found
 
 
-def _sources(module: str, found: ModuleSpec) -> list[str]:
-    """Return the normalised source of a module and of those beside it it imports.
+@dataclass(frozen=True)
+class _Code:
+    """Where the modules of a top-level package are, and whether imports count."""
 
-    What is installed, and this package, is known by its version: the module counts, and
-    what it imports does not.
-    """
-    top = module.partition(".")[0]
-    root = _root(module, found)
-    follow = _follows(top, root)
-    sources: dict[str, str] = {"": "" if follow else str(version(top))}
-    for name, file, tree in _walk([module], root, follow=follow):
-        if tree is None:
-            sources[name] = hashlib.sha256(file.read_bytes()).hexdigest()
-        else:
-            sources[name] = ast.unparse(tree)
-    return [f"{name}\n{sources[name]}" for name in sorted(sources)]
+    root: Path  # the folder that the package is imported from
+    follows: bool
+
+    def walk(self, waiting: list[str]) -> Iterator[tuple[str, Path, ast.Module | None]]:
+        """Yield modules and, where that counts, those beside them that they import."""
+        seen: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            spec = _find(name, [str(self.root)])
+            if name in seen or spec is None or spec.origin is None:
+                continue
+            seen.add(name)
+            file = Path(spec.origin)
+            if file.suffix != ".py":
+                yield name, file, None
+                continue
+            tree = ast.parse(file.read_bytes(), filename=str(file))
+            yield name, file, tree
+            if self.follows:
+                waiting += _imports(tree, name, package=file.name == "__init__.py")
 
 
-def _follows(top: str, root: Path) -> bool:
-    return root.name not in INSTALLED and top != PACKAGE
-
-
-def _walk(
-    waiting: list[str], root: Path, *, follow: bool
-) -> Iterator[tuple[str, Path, ast.Module | None]]:
-    """Yield modules and, if asked, those beside them that they import."""
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        spec = _find(name, [str(root)])
-        if name in seen or spec is None or spec.origin is None:
-            continue
-        seen.add(name)
-        file = Path(spec.origin)
-        if file.suffix != ".py":
-            yield name, file, None
-            continue
-        tree = ast.parse(file.read_bytes(), filename=str(file))
-        yield name, file, tree
-        if follow:
-            waiting += _imports(tree, name, package=file.name == "__init__.py")
+def _locate(module: str) -> _Code | None:
+    found = find_module(module)
+    if found is None or found.origin is None:
+        return None
+    file = Path(found.origin)
+    levels = module.count(".") + (1 if file.name == "__init__.py" else 0)
+    root = file.parents[levels]
+    installed = root.name in INSTALLED or module.partition(".")[0] == PACKAGE
+    return _Code(root, not installed)
 
 
 def source_modules(name: str) -> dict[str, Path]:
-    """Return the modules whose source is in a function's digest, with their files.
-
-    Args:
-        name: module and attribute, as for :func:`source_digest`.
-    """
+    """Return the modules whose source is in a function's digest, with their files."""
     module = name.partition(":")[0]
-    found = find_module(module)
-    if found is None or found.origin is None:
-        return {}
-    root = _root(module, found)
-    follow = _follows(module.partition(".")[0], root)
-    return {each: file for each, file, _ in _walk([module], root, follow=follow)}
+    code = _locate(module)
+    return {} if code is None else {each: at for each, at, _ in code.walk([module])}
 
 
 def source_files(name: str) -> dict[Path, Path]:
-    """Return the files that ``"package.module:function"`` needs on another machine.
+    """Return the files that a function needs on another machine, by their place there.
 
-    Args:
-        name: module and attribute, as for :func:`source_digest`.
-
-    Returns:
-        Each file by its place below the folder that it is imported from; none for
-        what is installed, which is installed there as well.
+    There are none for what is installed, which is installed there as well.
     """
     module = name.partition(":")[0]
-    found = find_module(module)
-    if found is None or found.origin is None:
-        return {}
-    root = _root(module, found)
-    if not _follows(module.partition(".")[0], root):
+    code = _locate(module)
+    if code is None or not code.follows:
         return {}
     parts = module.split(".")
     above = [".".join(parts[: n + 1]) for n in range(len(parts))]
-    files = [file for _, file, _ in _walk(above, root, follow=True)]
-    return {file.relative_to(root): file for file in files}
-
-
-def _root(module: str, found: ModuleSpec) -> Path:
-    """Return the folder from which the module's top-level package is imported."""
-    file = Path(str(found.origin))
-    levels = module.count(".") + (1 if file.name == "__init__.py" else 0)
-    return file.parents[levels]
+    return {at.relative_to(code.root): at for _, at, _ in code.walk(above)}
 
 
 def _imports(tree: ast.AST, module: str, *, package: bool) -> list[str]:
@@ -228,11 +188,7 @@ _seen: dict[str, tuple[dict[str, object], str]] = {}
 
 
 def check_code(definition: TrialDefinition) -> None:
-    """Import the user's functions of a trial, and refuse them if they are not its own.
-
-    Args:
-        definition: what defines the trial.
-    """
+    """Import the user's functions of a trial, and refuse them if they have changed."""
     for part in definition.components:
         if part.source is not None:
             _check(part.name, part.source)

@@ -1,10 +1,4 @@
-"""Variants: a study with something changed, under another name.
-
-In: a StudySpec and what to change. Out: a StudySpec, and the :class:`Variant` that says
-what was changed. Its name, such as ``paper/comparison[trials=5,network=nn-2]``, is made
-from that, so that a shortened run can never pass for the real one; nothing reads it
-back.
-"""
+"""Variants: a study with something changed, under another name."""
 
 import hashlib
 import re
@@ -27,8 +21,6 @@ from adadecay.lab.spec import (
     arguments_given,
 )
 from adadecay.lab.spec_file import SpecError, make_spec, optimizer_names
-
-__all__ = ["Variant", "parse_only", "vary"]
 
 KINDS = ("dataset", "network", "optimizer")
 # Labels have commas of their own: in brackets, and before a space.
@@ -134,17 +126,7 @@ def vary(
     width: float | None = None,
     **changes: Any,
 ) -> tuple[StudySpec, Variant]:
-    """Return a study with something changed, and what was changed.
-
-    Args:
-        spec: the study to start from.
-        before: what was changed in it already.
-        only: names to keep, by kind: ``{"network": ["nn-2"]}``; or, of datasets and
-            networks with arguments, what tables call them: ``"lenet-4(dropout=0)"``.
-        width: the width of every network that takes one.
-        **changes: any of ``trials``, ``epochs``, ``batch_size``, ``seed``, ``holdout``
-            and ``examples``; None leaves it.
-    """
+    """Return a study with something changed, and what was changed."""
     before = before or Variant(spec.name)
     changes = {key: value for key, value in changes.items() if value is not None}
     kept = {kind: tuple(names) for kind, names in (only or {}).items()}

@@ -1,10 +1,4 @@
-"""Real data, checked and on the device: names → datasets → batches.
-
-    load("mnist") → Dataset(train, test, …) → Batches(split, dataset, …) → (x, y)
-
-:data:`DATASETS` is plain data; torch is imported when batches are made, the network
-when something has to be fetched. ``docs/data.md`` tells where data comes from.
-"""
+"""Real data, checked and on the device: names → datasets → batches."""
 
 from __future__ import annotations
 
@@ -12,17 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from adadecay.lab.datasets.catalog import (
     CATALOG,
     BadDataError,
     DatasetError,
     DatasetSpec,
+    Part,
+    joint_digest,
+    open_arrays,
 )
-from adadecay.lab.datasets.dataset import Augment, Dataset, Split, holdout
-from adadecay.lab.registry import Argument, Entry, Registry
+from adadecay.lab.datasets.dataset import Augment, Dataset, Split, holdout, standardized
+from adadecay.lab.registry import Entry, Registry, read_argument, read_entries
 
 if TYPE_CHECKING:
     from adadecay.lab.datasets.batches import Batches
+    from adadecay.lab.datasets.fetch import FetchOptions
 
 __all__ = [
     "DATASETS",
@@ -36,33 +36,24 @@ __all__ = [
     "load",
 ]
 
-_STANDARDIZE = Argument(
-    "standardize", bool, False, "bring the training pixels to mean 0, deviation 1"
-)
-_ROWS = Argument("rows", int, None, "keep the first rows of each split", minimum=1)
-_ENLARGE = Argument("enlarge", int, 1, "repeat each pixel so often", minimum=1)
-
-_DIGITS = Entry(
-    name="digits",
-    arguments=(_STANDARDIZE, _ROWS, _ENLARGE),
-    maker="adadecay.lab.datasets.builtin:load_digits",
-    origin="Alpaydin and Kaynak, 1998; carried by scikit-learn",
-    summary="handwritten digits, 8×8 grey, 1,437 to train and 360 to test, no download",
-    facts={
-        "input_shape": (1, 8, 8),
-        "classes": 10,
-        "train": 1437,
-        "test": 360,
-        "bytes": 1797 * 65,
-    },
-)
+_TRAIN_DIGITS = 1437
+_DIGITS = {
+    "images": Part(
+        (1797, 8, 8),
+        "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
+    ),
+    "labels": Part(
+        (1797,),
+        "8ba4f891220f5e4c9c819638d1602d74b83618f167043c6da52a2a247841ddf0",
+    ),
+}
 
 
 def _entry(spec: DatasetSpec) -> Entry:
     return Entry(
         name=spec.name,
-        arguments=() if spec.mean else (_STANDARDIZE,),
-        maker="adadecay.lab.datasets.builtin:load_images",
+        arguments=() if spec.mean else (read_argument("standardize"),),
+        maker="adadecay.lab.datasets:load_images",
         origin=spec.origin,
         summary=spec.summary,
         facts={
@@ -75,20 +66,81 @@ def _entry(spec: DatasetSpec) -> Entry:
     )
 
 
-def load_custom(name: str, arguments: Mapping[str, Any]) -> Dataset:
-    """Return a user's own dataset; every argument is the function's, whatever its name.
+def load_images(
+    name: str, options: FetchOptions, *, standardize: bool = False
+) -> Dataset:
+    """Return MNIST, Fashion-MNIST or CIFAR-10, fetching it first if need be."""
+    from adadecay.lab.datasets.fetch import obtain
 
-    Args:
-        name: ``"package.module:function"``.
-        arguments: passed to the function.
-    """
+    spec = CATALOG[name]
+    arrays, _ = open_arrays(obtain(spec, options), spec.parts)
+    dataset = Dataset(
+        name=name,
+        train=_split(spec, "train", arrays),
+        test=_split(spec, "test", arrays),
+        classes=spec.classes,
+        mean=spec.mean,
+        std=spec.std,
+        scale=255.0,
+        augment=spec.augment,
+        digest=joint_digest(spec.parts),
+        input_shape=spec.input_shape,
+    )
+    return standardized(dataset) if standardize else dataset
+
+
+def _split(spec: DatasetSpec, split: str, arrays: Mapping[str, Any]) -> Split:
+    """Show the images as N×C×H×W without moving a byte."""
+    images = arrays[f"{split}_images"]
+    channels = spec.input_shape[0]
+    by_channel = images[:, None] if channels == 1 else images.transpose(0, 3, 1, 2)
+    return Split(by_channel, arrays[f"{split}_labels"])
+
+
+def load_digits(
+    name: str = "digits",
+    options: FetchOptions | None = None,
+    *,
+    rows: int | None = None,
+    enlarge: int = 1,
+    standardize: bool = False,
+) -> Dataset:
+    """Return the digits, checked like every other dataset."""
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    images = bunch.images.astype(np.uint8)
+    labels = bunch.target.astype(np.uint8)
+    _DIGITS["images"].check("images", images)
+    _DIGITS["labels"].check("labels", labels)
+    inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
+    train, test = slice(_TRAIN_DIGITS), slice(_TRAIN_DIGITS, None)
+    dataset = Dataset(
+        name=name,
+        train=Split(inputs[train][:rows], labels[train][:rows]),
+        test=Split(inputs[test][:rows], labels[test][:rows]),
+        classes=tuple("0123456789"),
+        mean=None,
+        std=None,
+        scale=16.0,
+        augment=None,
+        digest=joint_digest(_DIGITS),
+        input_shape=inputs.shape[1:],
+    )
+    return standardized(dataset) if standardize else dataset
+
+
+def load_custom(name: str, arguments: Mapping[str, Any]) -> Dataset:
+    """Return a user's own dataset; its function gets every argument."""
     from adadecay.lab.datasets.custom import make_custom
 
     checked = DATASETS.check(name, dict(arguments))
     return make_custom(name, DATASETS.get(name).load()(**checked))
 
 
-DATASETS = Registry("dataset", [*map(_entry, CATALOG.values()), _DIGITS])
+DATASETS = Registry(
+    "dataset", [*map(_entry, CATALOG.values()), *read_entries("dataset")]
+)
 """The registry of datasets: ``adadecay list datasets``."""
 
 

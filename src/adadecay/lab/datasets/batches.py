@@ -1,15 +1,4 @@
-"""Batches without a DataLoader: the split lives on the device, an epoch is slices.
-
-Flows in: a :class:`Split`, its :class:`Dataset` (for scale, mean, std and augment) and,
-for each epoch, a generator. Flows out: pairs (x, y) of tensors on the device.
-
-Bytes stay bytes on the device and become floats batch by batch: besides a quarter of
-the memory it is also faster, since gathering 128 scattered rows of bytes and dividing
-them costs less than gathering the same rows as floats. A whole batch is augmented at
-once and raw, before scaling, so that the border of a shifted image is black, as it
-would be in the picture; :data:`AUGMENTS` are the names that :attr:`Dataset.augment` may
-hold.
-"""
+"""Batches without a DataLoader: the split lives on the device, an epoch is slices."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -23,19 +12,13 @@ from torch.nn.functional import pad
 
 from adadecay.lab.datasets.dataset import Augment, Dataset, Split
 
-__all__ = ["AUGMENTS", "Batches", "crop_and_flip", "draw_crops", "shift_and_flip"]
-
 PADDING = 4
 
 
 def draw_crops(
     count: int, generator: torch.Generator, *, padding: int = PADDING
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw for each image the row and column where its crop starts, and its flip.
-
-    Returns:
-        ``top`` and ``left`` in 0…2·padding, ``flip`` (bool), on the generator's device.
-    """
+    """Draw for each image the row and column where its crop starts, and its flip."""
     where = generator.device
     bound = 2 * padding + 1
     draws = torch.randint(
@@ -51,13 +34,6 @@ def shift_and_flip(
 
     Row i, column j of a result is row ``top + i``, column ``left + j`` of the padded
     image; a flipped one reads its columns from right to left.
-
-    Args:
-        images: N×C×H×W, any dtype.
-        top: N first rows, 0…2·padding.
-        left: N first columns, 0…2·padding.
-        flip: N booleans.
-        padding: width of the zero border.
     """
     count, channels, height, width = images.shape
     padded = pad(images, (padding, padding, padding, padding)).flatten(2)
@@ -72,21 +48,7 @@ def shift_and_flip(
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crop with padding 4 and horizontal flip, as is usual for CIFAR-10.
-
-    Args:
-        images: N×C×H×W, raw.
-        generator: the only source of randomness; equal ones give equal bits.
-
-    Returns:
-        A batch of the same shape and dtype.
-
-    Example:
-        >>> import torch
-        >>> images = torch.arange(48, dtype=torch.uint8).view(1, 3, 4, 4)
-        >>> crop_and_flip(images, torch.Generator().manual_seed(0)).shape
-        torch.Size([1, 3, 4, 4])
-    """
+    """Random crop with padding 4 and horizontal flip, as is usual for CIFAR-10."""
     if images.dim() != 4:
         raise ValueError(
             f"crop-and-flip needs images N×C×H×W, not a batch of shape "
@@ -109,7 +71,6 @@ class Batches:
         batch_size: rows in a batch; the last one of an epoch takes what remains.
         device: where the rows live and where the batches come out.
         augment: whether :meth:`epoch` changes inputs at random, as the dataset says.
-        memory_format: such as ``torch.channels_last``, for four-dimensional inputs.
 
     Example:
         >>> import torch
@@ -129,7 +90,6 @@ class Batches:
         batch_size: int,
         device: torch.device | str = "cpu",
         augment: bool = False,
-        memory_format: torch.memory_format | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
@@ -137,7 +97,6 @@ class Batches:
             raise ValueError(f"A split of {dataset.name} is empty; batches need rows.")
         self.batch_size = batch_size
         self.device = torch.device(device)
-        self.memory_format = memory_format
         self._augment = _augment_of(dataset) if augment else None
         self._scale = dataset.scale
         self._shift, self._factor = _normalisation(dataset, self.device)
@@ -145,9 +104,10 @@ class Batches:
         self._targets = _as_targets(_on_device(split.targets, self.device))
         # Floats need no more room when prepared: done once, unless an augmentation
         # has to see them raw.
-        self._ready = self._inputs.is_floating_point() and self._augment is None
-        if self._ready:
+        self._ready = False
+        if self._inputs.is_floating_point() and self._augment is None:
             self._inputs = self._normalise(self._inputs)
+            self._ready = True
 
     def __len__(self) -> int:
         return (self.rows - 1) // self.batch_size + 1
@@ -158,12 +118,7 @@ class Batches:
         return len(self._inputs)
 
     def epoch(self, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield every row once, shuffled, augmented if so asked.
-
-        Args:
-            generator: source of the order and of the augmentation; equal generators
-                give the same bits.
-        """
+        """Yield every row once, shuffled, augmented if so asked."""
         order = torch.randperm(
             self.rows, generator=generator, device=generator.device
         ).to(self.device)
@@ -171,7 +126,7 @@ class Batches:
             inputs = self._inputs.index_select(0, rows)
             if self._augment is not None:
                 inputs = self._augment(inputs, generator)
-            yield self._prepare(inputs), self._targets.index_select(0, rows)
+            yield self._normalise(inputs), self._targets.index_select(0, rows)
 
     def in_order(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield every row once, in order and never augmented, for evaluation."""
@@ -181,16 +136,11 @@ class Batches:
             inputs = self._inputs[rows]
             if self._ready or not inputs.is_floating_point():
                 inputs = inputs.clone()
-            yield self._prepare(inputs), self._targets[rows].clone()
-
-    def _prepare(self, inputs: Tensor) -> Tensor:
-        if not self._ready:
-            inputs = self._normalise(inputs)
-        if self.memory_format is not None and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=self.memory_format)
-        return inputs
+            yield self._normalise(inputs), self._targets[rows].clone()
 
     def _normalise(self, inputs: Tensor) -> Tensor:
+        if self._ready:
+            return inputs
         if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
             return inputs  # tokens and the like
         if self._shift is None or self._factor is None:

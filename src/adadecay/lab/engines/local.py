@@ -1,9 +1,4 @@
-"""The local engine: a pool of processes on this machine.
-
-In: jobs. Out: events. One process imports torch and waits; each worker is forked from
-it in milliseconds, runs trial after trial, and sends events over a pipe of its own. A
-worker that dies, however it dies, costs its trial one attempt and is replaced.
-"""
+"""The local engine: a pool of processes on this machine."""
 
 import contextlib
 import itertools
@@ -21,11 +16,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from adadecay.lab.engines import ENDS, EngineError, Event, Job, Lost, Settings
+from adadecay.lab.engines import (
+    AGAIN,
+    ENDS,
+    Engine,
+    EngineDiedError,
+    EngineError,
+    Event,
+    Job,
+    Lost,
+    Settings,
+)
 
-__all__ = ["LocalEngine", "default_workers", "running"]
-
-WORKER: Final = "adadecay.lab.engines.worker"
+WORKER: Final = "adadecay.lab.engines.run_trial"
 POLL: Final = 0.5  # seconds between looks at whether to stop
 PATIENCE: Final = 5.0  # seconds for a worker to end by itself
 MOST_STILLBORN: Final = 8  # deaths in a row without a word: something is wrong here
@@ -102,27 +105,17 @@ class Worker:
             self.process.join()
 
 
-class LocalEngine:
-    """Runs trials in worker processes.
-
-    Args:
-        workers: how many processes.
-        settings: device, threads and how often to save.
-    """
+class LocalEngine(Engine):
+    """Runs trials in worker processes."""
 
     def __init__(self, workers: int, settings: Settings) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}.")
+        super().__init__(settings)
         self.workers = workers
-        self.settings = settings
         self._pool: dict[int, Worker] = {}
-        self._stopping = False
         self._told = False
         self._stillborn = 0
-
-    def stop(self) -> None:
-        """Put every trial down after the epoch in flight."""
-        self._stopping = True  # the loop tells the workers: a signal handler may not
 
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         """Run jobs until there are none left."""
@@ -140,7 +133,7 @@ class LocalEngine:
 
     def _hand_out(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         for number in range(self.workers):
-            while not self._stopping:
+            while not self.stopping:
                 worker = self._pool.get(number)
                 if worker is not None and worker.trial:
                     break
@@ -154,7 +147,7 @@ class LocalEngine:
                     yield self._bury(number)
 
     def _pass_on_stop(self) -> None:
-        if self._stopping and not self._told:
+        if self.stopping and not self._told:
             self._told = True
             for worker in self._pool.values():
                 worker.tell("stop")
@@ -189,10 +182,9 @@ class LocalEngine:
         worker.end()
         self._stillborn += not worker.spoke
         if self._stillborn > MOST_STILLBORN:
-            raise EngineError(
+            raise EngineDiedError(
                 f"Workers end before they begin with a trial: {reason}. What they "
-                f"printed above says why.",
-                status=1,
+                f"printed above says why."
             )
         return Lost(str(worker.trial), reason)
 
@@ -230,11 +222,7 @@ def running() -> Iterator[None]:
 
 
 def start_worker(number: int, settings: Settings) -> Worker:
-    """Start a process that waits for jobs.
-
-    Raises:
-        EngineError: the process that workers are forked from dies again and again.
-    """
+    """Start a process that waits for jobs."""
     # Elsewhere than on Linux, forking a process that has torch loaded is not safe.
     linux = sys.platform == "linux"
     context: Any = multiprocessing.get_context("forkserver" if linux else "spawn")
@@ -249,7 +237,7 @@ def start_worker(number: int, settings: Settings) -> Worker:
             daemon=False,  # a user's DataLoader may want children of its own
         )
         try:
-            with _threads_in_environment(settings.threads), _main_module_hidden():
+            with _as_workers_see_it(settings.threads):
                 process.start()  # starts a fork server where there is none
         except (EOFError, ConnectionError):  # the fork server is dead, or dying
             ours.close()
@@ -258,39 +246,31 @@ def start_worker(number: int, settings: Settings) -> Worker:
         finally:
             theirs.close()  # so that its death closes the pipe
         return Worker(process, ours)
-    raise EngineError(
+    raise EngineDiedError(
         f"The process that workers are forked from died {MOST_STILLBORN} times before "
-        f"it could start one. Nothing that was finished is lost: give the same command "
-        f"again to go on.",
-        status=1,
+        f"it could start one. {AGAIN}"
     )
 
 
 def _enter(pipe: Any, number: int, settings: Settings) -> None:
-    from adadecay.lab.engines.worker import work
+    from adadecay.lab.engines.run_trial import work
 
     work(pipe, number, settings)
 
 
 @contextlib.contextmanager
-def _main_module_hidden() -> Iterator[None]:
-    """Keep workers from running the user's script again: they need none of it."""
-    main = sys.modules["__main__"]
+def _as_workers_see_it(threads: int) -> Iterator[None]:
+    """Show workers the number of threads, and hide the user's script from them.
+
+    They need none of it, and would run it again. Libraries ask the environment.
+    """
+    main, before = sys.modules["__main__"], os.environ.get("OMP_NUM_THREADS")
     sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-@contextlib.contextmanager
-def _threads_in_environment(threads: int) -> Iterator[None]:
-    """Let libraries that ask the environment for their threads find the number."""
-    before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
         yield
     finally:
+        sys.modules["__main__"] = main
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
         else:

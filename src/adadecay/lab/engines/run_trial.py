@@ -1,15 +1,23 @@
-"""One job, from checkpoint to result: what every engine's worker does.
+"""What a worker does: one job from checkpoint to result, and job after job from a pipe.
 
-In: a job and how to run it. Out: events. Errors in the code that a trial runs become
-events as well, with the user's own part of the traceback.
+A worker never outlives its driver: a thread waits for the pipe to close, and on Linux
+the kernel kills it when its parent dies, even within a long computation.
 """
 
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import sys
 import sysconfig
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -30,10 +38,13 @@ from adadecay.lab.files import Checkpoint
 from adadecay.lab.provenance import environment
 from adadecay.lab.training import Training, prepare
 
-__all__ = ["choose_device", "run_trial"]
-
 PACKAGE = Path(adadecay.__file__).parent
 FRAMES = 6  # of a traceback: enough to see where, short enough to read
+PR_SET_PDEATHSIG: Final = 1
+GONE: Final = 3  # exit status when the driver is gone
+# The first optimizer that is made loads torch's compiler, which takes a second: once,
+# before the workers fork, rather than in each of them.
+torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
 
 
 def choose_device(wanted: str, worker: int = 0) -> torch.device:
@@ -49,17 +60,7 @@ def choose_device(wanted: str, worker: int = 0) -> torch.device:
 def run_trial(
     job: Job, settings: Settings, *, worker: int, stopping: Callable[[], bool]
 ) -> Iterator[Event]:
-    """Run one job to its end, or until asked to stop.
-
-    Args:
-        job: the trial, and the checkpoint to go on from.
-        settings: device, threads and how often to save.
-        worker: number of the worker, for events and to choose among devices.
-        stopping: asked after each epoch; True puts the trial down.
-
-    Yields:
-        ``Started``, an ``EpochDone`` for each epoch, and one event that ends it.
-    """
+    """Run one job to its end, or until asked to stop."""
     try:
         yield from _run(job, settings, worker, stopping)
     except EngineError as error:
@@ -141,14 +142,12 @@ def own_traceback(error: Exception) -> str:
         if PACKAGE not in Path(frame.filename).resolve().parents
         and not frame.filename.startswith("<frozen")
     ] or frames
+    lines = traceback.format_list(outside)
     if len(outside) > FRAMES:
         users = [frame for frame in outside[:-2] if not _is_installed(frame.filename)]
-        users = users or outside[:1]
-        left_out = f"  … {len(outside) - len(users[-FRAMES + 2 :]) - 2} more calls …\n"
-        lines = traceback.format_list(users[-FRAMES + 2 :])
-        lines += [left_out, *traceback.format_list(outside[-2:])]
-    else:
-        lines = traceback.format_list(outside)
+        users = (users or outside[:1])[-FRAMES + 2 :]
+        left_out = f"  … {len(outside) - len(users) - 2} more calls …\n"
+        lines = [*traceback.format_list(users), left_out, *lines[-2:]]
     return "".join([*lines, *traceback.format_exception_only(error)])
 
 
@@ -157,3 +156,55 @@ def _is_installed(file: str) -> bool:
     places = [paths[key] for key in ("stdlib", "purelib", "platlib")]
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
     return bool(installed) or file.startswith((*places, "<"))
+
+
+def work(pipe: Any, number: int, settings: Settings) -> None:
+    """Run the jobs that come over a pipe until it closes."""
+    _die_with_parent()
+    # Ctrl-C reaches the whole terminal; only the driver acts on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(settings.threads)
+    # The process that it was forked from may have been started for another number.
+    os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+    jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(pipe, jobs, stop), daemon=True).start()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while True:
+            job = jobs.get()
+            for event in run_trial(job, settings, worker=number, stopping=stop.is_set):
+                pipe.send(event)
+                if isinstance(event, Lost):
+                    os._exit(GONE)  # memory ran out: give all of it back
+            sys.stdout.flush()
+
+
+def _listen(
+    pipe: Any, jobs: "queue.SimpleQueue[Job]", stopping: threading.Event
+) -> None:
+    """Pass on what comes; the end of the pipe is the end of the driver."""
+    try:
+        while True:
+            message = pipe.recv()
+            if isinstance(message, Job):
+                jobs.put(message)
+            else:
+                stopping.set()
+    except (EOFError, OSError):
+        os._exit(GONE)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end us, for a thread cannot while a computation holds the GIL."""
+    # The process that we were forked from is our parent, and it lives as long as
+    # anyone holds this pipe: we let go, so that it ends with the driver.
+    server = getattr(forkserver, "_forkserver", None)
+    alive = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and alive is not None:
+        os.close(alive)
+        server._forkserver_alive_fd = None
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

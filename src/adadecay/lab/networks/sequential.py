@@ -1,6 +1,7 @@
 """NN-2, NN-3, LeNet-4 and VGG-9: networks that are one sequence of layers."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 from torch import nn
@@ -13,28 +14,22 @@ VGG = (64, POOL, 128, POOL, 256, 256, POOL, 512, 512, POOL)
 VGG_HIDDEN = 512
 
 
-def nn_2(
-    *, input_shape: tuple[int, int, int], classes: int, width: float = 1.0
-) -> nn.Module:
-    """Two hidden layers: 784-100-100-10 for 28×28×1 and ten classes."""
-    return _dense(2, input_shape, classes, width)
-
-
-def nn_3(
-    *, input_shape: tuple[int, int, int], classes: int, width: float = 1.0
-) -> nn.Module:
-    """Three hidden layers: 784-100-100-100-10 for 28×28×1 and ten classes."""
-    return _dense(3, input_shape, classes, width)
-
-
 def _dense(
-    hidden: int, input_shape: tuple[int, int, int], classes: int, width: float
+    *,
+    hidden: int,
+    input_shape: tuple[int, int, int],
+    classes: int,
+    width: float = 1.0,
 ) -> nn.Module:
     sizes = [math.prod(input_shape), *[scaled(DENSE, width)] * hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+
+nn_2 = partial(_dense, hidden=2)  # 784-100-100-10 for 28×28×1 and ten classes
+nn_3 = partial(_dense, hidden=3)
 
 
 def lenet_4(

@@ -1,8 +1,4 @@
-"""Starting weights that come from a passed generator and from nothing else.
-
-In: a function that builds a network, and a generator. Out: the network, its weights
-drawn as torch draws them by default, and torch's global generator untouched.
-"""
+"""Starting weights that come from a passed generator and from nothing else."""
 
 import math
 from collections.abc import Callable
@@ -13,15 +9,7 @@ from torch.nn import init
 
 
 def build(maker: Callable[[], nn.Module], generator: Generator) -> nn.Module:
-    """Build a network and draw its weights from ``generator``, in the order of modules.
-
-    Args:
-        maker: builds the network; it runs on the meta device, where drawing is free.
-        generator: a generator of the CPU, so that weights do not depend on the device.
-
-    Returns:
-        The network, in training mode, on the CPU.
-    """
+    """Build a network on the CPU with weights from ``generator``, module by module."""
     with torch.device("meta"):
         network = maker()
     network = network.to_empty(device="cpu")

@@ -1,9 +1,4 @@
-"""Optimizers that AdaDecay is compared with: Accelerated SGD, RMSprop and Adam.
-
-In: named parameters and settings. Out: optimizers whose weight decay is coupled: λw is
-added to the gradient. RMSprop and Adam are torch's, under the paper's names for their
-settings; Accelerated SGD (Kidambi et al. 2018) averages a short step and a long one.
-"""
+"""Optimizers that AdaDecay is compared with: Accelerated SGD, RMSprop and Adam."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,42 +9,19 @@ from torch import Tensor, nn
 from torch.optim import Adam, RMSprop
 from torch.optim.optimizer import Optimizer, ParamsT
 
-__all__ = ["AcceleratedSGD", "adam", "rmsprop", "use_fused_sgd"]
-
 Named = Iterable[tuple[str, Tensor]]
 
 
-def rmsprop(
-    params: Named,
-    *,
-    lr: float,
-    weighting: float,
-    eps: float,
-    momentum: float,
-    weight_decay: float,
-) -> Optimizer:
+def rmsprop(params: Named, *, lr: float, weighting: float, **rest: Any) -> Optimizer:
     """Make RMSprop; ``weighting`` is the weight of the old mean square."""
-    return RMSprop(
-        params,
-        lr,
-        alpha=weighting,
-        eps=eps,
-        momentum=momentum,
-        weight_decay=weight_decay,
-    )
+    return RMSprop(params, lr, alpha=weighting, **rest)
 
 
 def adam(
-    params: Named,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
+    params: Named, *, lr: float, beta1: float, beta2: float, **rest: Any
 ) -> Optimizer:
     """Make Adam with coupled weight decay (not AdamW)."""
-    return Adam(params, lr, betas=(beta1, beta2), eps=eps, weight_decay=weight_decay)
+    return Adam(params, lr, betas=(beta1, beta2), **rest)
 
 
 class AcceleratedSGD(Optimizer):
@@ -64,14 +36,7 @@ class AcceleratedSGD(Optimizer):
     with :math:`\bar w` starting at w. At a constant learning rate this is
     quasi-hyperbolic momentum; ``docs/cast.md`` derives its three coefficients.
 
-    Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: the short step η.
-        kappa: κ, the long step over the short one, times c.
-        xi: ξ, the statistical advantage; at most √κ in the theory.
-        small_const: c.
-        weight_decay: coefficient λ.
-        maximize: climb instead of descending.
+    ``adadecay list optimizers`` says what the arguments are.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -114,22 +79,20 @@ class AcceleratedSGD(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step.
-
-        Args:
-            closure: evaluates the model anew and returns the loss.
-
-        Returns:
-            What the closure returned.
-        """
+        """Take one step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         collected = [collect(group, "AcceleratedSGD") for group in self.param_groups]
         for group, (params, grads) in zip(self.param_groups, collected, strict=True):
-            averages = [self._average(param) for param in params]
-            _update(params, grads, averages, *_coefficients(group))
+            decay, short, long, beta, share = _coefficients(group)
+            for param, grad in zip(params, grads, strict=True):
+                d = grad.add(param, alpha=decay) if decay != 0 else grad
+                mean = self._average(param)
+                mean.mul_(1 - beta).add_(param, alpha=beta).add_(d, alpha=-beta * long)
+                param.mul_(share).add_(d, alpha=-share * short)
+                param.add_(mean, alpha=1 - share)
         return loss
 
     def _average(self, param: Tensor) -> Tensor:
@@ -160,24 +123,6 @@ def _coefficients(group: dict[str, Any]) -> tuple[float, float, float, float, fl
     c, lr = group["small_const"], float(group["lr"])
     beta = c**2 * group["xi"] / group["kappa"]
     return group["weight_decay"], lr, group["kappa"] * lr / c, beta, c / (c + beta)
-
-
-def _update(
-    params: list[Tensor],
-    grads: list[Tensor],
-    averages: list[Tensor],
-    weight_decay: float,
-    short: float,
-    long: float,
-    beta: float,
-    share: float,
-) -> None:
-    for param, grad, average in zip(params, grads, averages, strict=True):
-        if weight_decay != 0:
-            grad = grad.add(param, alpha=weight_decay)
-        average.mul_(1 - beta).add_(param, alpha=beta).add_(grad, alpha=-beta * long)
-        param.mul_(share).add_(grad, alpha=-share * short)
-        param.add_(average, alpha=1 - share)
 
 
 def use_fused_sgd(optimizer: torch.optim.Optimizer) -> None:

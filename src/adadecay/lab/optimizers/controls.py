@@ -1,10 +1,6 @@
-"""The controls: rules that change θ, so that size and pattern of the decay come apart.
+"""The controls: rules that take size and pattern of the decay apart."""
 
-In: the θ of one layer and its weights, at the seam ``Rule.change``. Out: the θ to use
-instead. The paper's controls are SGD with AdaDecay's θ, coupled, and one of these; a
-study can put them around any other optimizer as its ``rule``.
-"""
-
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,8 +18,6 @@ from adadecay.rules import AdaDecayRule, Rule, Seen
 from adadecay.theta import RATE_DTYPES, WIDEST
 from adadecay.wrap import adaptive_decay
 
-__all__ = ["Matched", "ModuleWise", "Randomized", "Shuffled"]
-
 _EPS = 1e-8  # added to the deviation of ModuleWise
 
 Named = Iterable[tuple[str, Tensor]]
@@ -31,15 +25,10 @@ Named = Iterable[tuple[str, Tensor]]
 
 @dataclass(frozen=True)
 class Randomized(Rule):
-    """Randomized weight decay: θ = 2 / (1 + exp(−α N(0, 1))), drawn at every step.
+    """Randomized weight decay: θ = 2 / (1 + exp(−α N(0, 1))), drawn at every step."""
 
-    Args:
-        generator: where the normal numbers come from.
-        alpha: steepness α of the sigmoid.
-    """
-
-    generator: Generator
-    alpha: float = 4.0
+    generator: Generator  # where the normal numbers come from
+    alpha: float = 4.0  # steepness α of the sigmoid
     coupled: ClassVar[bool] = True
 
     def change(
@@ -60,13 +49,9 @@ class Randomized(Rule):
 
 @dataclass(frozen=True)
 class Shuffled(Rule):
-    """θ permuted inside its layer: the same distribution, on the wrong weights.
+    """θ permuted inside its layer: the same distribution, on the wrong weights."""
 
-    Args:
-        generator: where the permutations come from.
-    """
-
-    generator: Generator
+    generator: Generator  # where the permutations come from
     coupled: ClassVar[bool] = True
 
     def change(
@@ -211,10 +196,7 @@ def adadecay(params: Named, *, lr: float, pooling: str, **options: Any) -> Optim
     return AdaDecay(params, lr, layer_of=_layer_of(pooling), **options)
 
 
-def unit_mean(params: Named, *, lr: float, pooling: str, **options: Any) -> Optimizer:
-    """Make AdaDecay with θ divided by its layer mean."""
-    layer_of = _layer_of(pooling)
-    return AdaDecay(params, lr, layer_of=layer_of, unit_mean=True, **options)
+unit_mean = functools.partial(adadecay, unit_mean=True)  # θ divided by its layer mean
 
 
 def matched(params: Named, *, by: str = "mean", **options: Any) -> Optimizer:

@@ -1,9 +1,4 @@
-"""Entropy-SGD (Chaudhari et al. 2017): each step follows a short Langevin walk.
-
-In: parameters, and a closure that gives the gradient of a new mini-batch at each call.
-Out: parameters and momentum buffers, updated in place. During the walk the parameters
-hold the inner point x′; after the step, and after an error, they hold x.
-"""
+"""Entropy-SGD (Chaudhari et al. 2017): each step follows a short Langevin walk."""
 
 import math
 from collections.abc import Callable
@@ -15,8 +10,6 @@ from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
 from adadecay.lab.optimizers.baselines import check_number, collect
-
-__all__ = ["EntropySGD"]
 
 Loss = Tensor | float
 
@@ -49,19 +42,7 @@ class EntropySGD(Optimizer):
     and Nesterov momentum, whose buffer starts, as in the authors' code, as the gradient
     :math:`\nabla f(x)` of the first mini-batch.
 
-    Args:
-        params: parameters, named parameters, or parameter groups.
-        lr: outer learning rate η.
-        generator: where the Langevin noise comes from.
-        langevin_steps: L, the same in every group.
-        inner_lr: η′.
-        noise: ε.
-        gamma: γ, the pull to the outer point.
-        scoping: γ₁; after t steps the pull is γ(1 + γ₁)^t.
-        averaging: weight of the old mean; 0 makes the mean the last point.
-        momentum: of the inner and of the outer step; 0 turns it off.
-        weight_decay: coefficient λ.
-        maximize: climb instead of descending.
+    ``adadecay list optimizers`` says what the arguments are.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -176,88 +157,53 @@ class EntropySGD(Optimizer):
         params: list[Tensor],
         grads: list[Tensor],
     ) -> None:
+        """Take one Langevin step: x′ and its mean, in place."""
+        momentum, rate = group["momentum"], group["inner_lr"]
         for param, grad in zip(params, grads, strict=True):
             if param not in walks:
                 start = param.clone()
                 still = torch.zeros_like(start)
                 walks[param] = Walk(start, start.clone(), still, grad.clone())
-        pulls = [self._pull(group, param) for param in params]
-        noises = self._noises(group, params)
-        own = [walks[param] for param in params]
-        _take_inner_step(params, grads, own, pulls, noises, group)
+            walk, d = walks[param], grad
+            if group["weight_decay"] != 0:
+                d = d.add(param, alpha=group["weight_decay"])
+            if momentum != 0:
+                walk.velocity.mul_(momentum).add_(d)
+                d = d.add(walk.velocity, alpha=momentum)
+            steps = self.state[param].get("steps", 0)
+            pull = float(group["gamma"] * (1 + group["scoping"]) ** steps)
+            back = walk.anchor.sub(param)
+            param.add_(d, alpha=-rate).add_(back, alpha=rate * pull)
+            if group["noise"] != 0:
+                param.add_(
+                    self._draw(param), alpha=group["noise"] * math.sqrt(2 * rate)
+                )
+            walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
 
-    def _pull(self, group: dict[str, Any], param: Tensor) -> float:
-        gamma, scoping = group["gamma"], group["scoping"]
-        if scoping == 0:
-            return float(gamma)
-        steps = self.state[param].get("steps", 0)
-        return float(gamma * (1 + scoping) ** steps)
-
-    def _noises(self, group: dict[str, Any], params: list[Tensor]) -> list[Tensor]:
-        if group["noise"] == 0:
-            return []
-        source = self.generator.device
-        return [
-            torch.randn(
-                p.shape, generator=self.generator, device=source, dtype=p.dtype
-            ).to(p.device)
-            for p in params
-        ]
+    def _draw(self, param: Tensor) -> Tensor:
+        source = self.generator
+        drawn = torch.randn(
+            param.shape, generator=source, device=source.device, dtype=param.dtype
+        )
+        return drawn.to(param.device)
 
     def _outer_step(self, group: dict[str, Any], walks: Walks) -> None:
-        params = list(walks)
-        velocities = []
-        for param in params:
+        """Take the outer step from where the walk started."""
+        momentum, lr = group["momentum"], float(group["lr"])
+        for param, walk in walks.items():
             state = self.state[param]
             if group["scoping"] != 0:
                 state["steps"] = state.get("steps", 0) + 1
-            if group["momentum"] != 0:
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = walks[param].first
-                velocities.append(state["momentum_buffer"])
-        _take_outer_step(params, list(walks.values()), velocities, group)
+            d = walk.anchor.sub(walk.mean)
+            d.add_(walk.anchor, alpha=group["weight_decay"])
+            if momentum != 0:
+                velocity = state.setdefault("momentum_buffer", walk.first)
+                velocity.mul_(momentum).add_(d)
+                d.add_(velocity, alpha=momentum)
+            param.copy_(walk.anchor).add_(d, alpha=-lr)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "generator": self.generator}
-
-
-def _take_inner_step(
-    params: list[Tensor],
-    grads: list[Tensor],
-    walks: list[Walk],
-    pulls: list[float],
-    noises: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    """Take one Langevin step: x′ and its mean, in place."""
-    momentum, rate = group["momentum"], group["inner_lr"]
-    for i, (param, d, walk) in enumerate(zip(params, grads, walks, strict=True)):
-        if group["weight_decay"] != 0:
-            d = d.add(param, alpha=group["weight_decay"])
-        if momentum != 0:
-            walk.velocity.mul_(momentum).add_(d)
-            d = d.add(walk.velocity, alpha=momentum)
-        back = walk.anchor.sub(param)
-        param.add_(d, alpha=-rate).add_(back, alpha=rate * pulls[i])
-        if noises:
-            param.add_(noises[i], alpha=group["noise"] * math.sqrt(2 * rate))
-        walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
-
-
-def _take_outer_step(
-    params: list[Tensor],
-    walks: list[Walk],
-    velocities: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    """Take the outer step from where the walk started."""
-    momentum, lr = group["momentum"], float(group["lr"])
-    for i, (param, walk) in enumerate(zip(params, walks, strict=True)):
-        d = walk.anchor.sub(walk.mean).add_(walk.anchor, alpha=group["weight_decay"])
-        if velocities:
-            velocities[i].mul_(momentum).add_(d)
-            d.add_(velocities[i], alpha=momentum)
-        param.copy_(walk.anchor).add_(d, alpha=-lr)
 
 
 def _check_group(group: dict[str, Any]) -> None:

@@ -24,13 +24,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from adadecay.lab import optimizers
-from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
 from adadecay.lab.registry import load_object
-from adadecay.lab.seeds import derive, reseed
-from adadecay.lab.training.annealing import learning_rates
-
-__all__ = ["CustomTraining", "OptimizerMaker"]
+from adadecay.lab.settings import Component, TrialDefinition
+from adadecay.lab.training import Row, Training
 
 STATE = "checkpoint"
 COUNTED = ("epoch", "seconds")  # a trainer may tell them; the lab counts itself
@@ -44,11 +41,6 @@ class OptimizerMaker:
     study has a schedule, the lab sets the learning rate of what it makes: when it is
     made, at the beginning of each epoch, and after a state is loaded, which brings an
     earlier epoch's along. Elsewhere the loop may anneal as it likes.
-
-    Args:
-        definition: what defines the trial.
-        generator: where optimizers that draw take their numbers from.
-        ready: called when an optimizer was made, which is when training begins.
     """
 
     def __init__(
@@ -91,31 +83,24 @@ class OptimizerMaker:
                 group["lr"] = self.rate
 
 
-class CustomTraining:
-    """A user's training loop, run epoch by epoch.
+class CustomTraining(Training):
+    """A user's training loop, run epoch by epoch."""
 
-    Args:
-        definition: what defines the trial.
-    """
-
-    digest: str | None = None
-    layers: tuple[str, ...] = ()
-
-    def __init__(self, definition: TrialDefinition) -> None:
-        self.definition = definition
+    def __init__(self, definition: TrialDefinition, device: torch.device) -> None:
+        super().__init__(definition, device)
         self.trainer = cast(Component, definition.trainer)
         self.name = self.trainer.name
-        self.seed = definition.seed
-        self.count = definition.epochs
-        self.rates = learning_rates(definition)
         self.function = load_object(self.name)
         self.resumes = STATE in inspect.signature(self.function).parameters
-        self.generator = torch.Generator()
-        self.maker = OptimizerMaker(definition, self.generator, self._reseed)
+        # Reseeded when the optimizer is made, too: a trainer that is resumed has drawn
+        # weights that it then replaces, and must go on as if it had not.
         self.epoch = 0
+        self.maker = OptimizerMaker(
+            definition, self.generator, lambda: self.reseed(self.epoch)
+        )
         self.state: Any = None
 
-    def epochs(self, start: int) -> Iterator[dict[str, Any]]:
+    def epochs(self, start: int) -> Iterator[Row]:
         """Run the user's loop from epoch ``start`` on."""
         options = dict(self.trainer.arguments)
         if self.resumes:
@@ -137,15 +122,9 @@ class CustomTraining:
             if row.get("diverged"):
                 return
 
-    def _reseed(self) -> None:
-        # Also when the optimizer is made: a trainer that is resumed has just drawn the
-        # weights that it then replaces, and must go on as if it had not.
-        reseed(self.seed, "epoch", self.epoch)
-        self.generator.manual_seed(derive(self.seed, "optimizer", self.epoch))
-
     def _begin(self, epoch: int) -> None:
         self.epoch = epoch
-        self._reseed()
+        self.reseed(epoch)
         if len(set(self.rates)) > 1:
             self.maker.anneal(self.rates[epoch])
 

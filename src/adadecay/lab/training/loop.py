@@ -1,10 +1,4 @@
-"""Trial → epochs: the only training loop.
-
-In: what defines a trial (:class:`adadecay.lab.plan.Trial`) and a device. Out: one row
-of numbers an epoch, and the bytes of a checkpoint when asked. All generators are
-reseeded at each epoch from the trial's seed and the epoch, so a checkpoint holds
-weights and optimizer state, and no generator state.
-"""
+"""Trial → epochs: the only training loop."""
 
 import functools
 import io
@@ -20,47 +14,34 @@ from torch import Tensor, nn
 
 from adadecay.lab import datasets, networks, optimizers
 from adadecay.lab.datasets import Batches, Dataset, Split, holdout
-from adadecay.lab.definition import Component, TrialDefinition
 from adadecay.lab.files import is_number
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.optimizers.baselines import use_fused_sgd
 from adadecay.lab.registry import load_object
 from adadecay.lab.seeds import derive, reseed
-from adadecay.lab.training.annealing import learning_rates
+from adadecay.lab.settings import Component, TrialDefinition
+from adadecay.lab.training import Row, Training
 from adadecay.lab.training.theta_log import layer_names, sample_rates
 from adadecay.lab.usercode import is_own
-
-__all__ = ["NetworkTraining"]
 
 BATCHES = 3  # that are timed at once
 EVALUATION_BATCH = 500  # part of what a result is: sums depend on it in the last bit
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-Row = dict[str, Any]
 Loss = Callable[[Tensor, Tensor], Tensor]
 Metric = Callable[[Tensor, Tensor], Any]
 
 
-class NetworkTraining:
-    """A network, its data and its optimizer, from the lab or of a user's own.
-
-    Args:
-        definition: what defines the trial.
-        device: where to train.
-    """
+class NetworkTraining(Training):
+    """A network, its data and its optimizer, from the lab or of a user's own."""
 
     def __init__(self, definition: TrialDefinition, device: torch.device) -> None:
-        self.definition = definition
-        self.device = device
-        self.seed = definition.seed
-        self.count = definition.epochs
+        super().__init__(definition, device)
         dataset = load_dataset(cast(Component, definition.dataset))
-        self.digest: str | None = dataset.digest
+        self.digest = dataset.digest
         self._make_data(dataset)
         self.network = self._make_network(dataset)
         self.loss = make_loss(definition)
         self.metric_name, self.metric = make_metric(definition)
-        # Kept by optimizers that draw; reseeded at each epoch.
-        self.generator = torch.Generator(device)
         self.optimizer = optimizers.make(
             definition.optimizer.name,
             self.network.named_parameters(),
@@ -70,7 +51,6 @@ class NetworkTraining:
         )
         use_fused_sgd(self.optimizer)
         self.layers = layer_names(self.optimizer)
-        self.rates = learning_rates(definition)
         facts = OPTIMIZERS.get(definition.optimizer.name).facts
         self.draws_batches = facts.get("gradients_per_step", 1) > 1
         self.refreshes = facts.get("refresh_batch_norm", False)
@@ -132,7 +112,7 @@ class NetworkTraining:
 
     def pass_over(self, epoch: int) -> tuple[float, Any]:
         """Train for one epoch; return the mean loss, and θ where there is one."""
-        self._reseed(epoch)
+        self.reseed(epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rates[epoch]
         order = torch.Generator().manual_seed(derive(self.seed, "batches", epoch))
@@ -162,10 +142,6 @@ class NetworkTraining:
         for x, _ in batch:
             self.network(self._cast(x))
         return len(batch)
-
-    def _reseed(self, epoch: int) -> None:
-        reseed(self.seed, "epoch", epoch)  # dropout, and a user's own draws
-        self.generator.manual_seed(derive(self.seed, "optimizer", epoch))
 
     def _step_through(
         self, batches: Iterator[tuple[Tensor, Tensor]]

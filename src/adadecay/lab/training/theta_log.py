@@ -1,10 +1,4 @@
-"""What θ is at this moment, layer by layer, for the record of an epoch.
-
-In: an AdaDecay, or an optimizer with a rule, whose parameters have gradients. Out: for
-each tensor the mean of θ and Σθw²/Σw², which is what shrinks the norm; where a rule
-changes λ, θ stands for θλ_t/λ. Nothing is changed: a control that draws its θ at random
-draws the same again when it takes its step.
-"""
+"""What θ is at this moment, layer by layer, for the record of an epoch."""
 
 from typing import Any
 
@@ -16,8 +10,6 @@ from adadecay import cautious, rules, wrap
 from adadecay.optimizer import AdaDecay
 from adadecay.rules import Cautious
 from adadecay.theta import RATE_DTYPES, WIDEST, rates
-
-__all__ = ["layer_names", "sample_rates"]
 
 Means = tuple[float, float]
 
@@ -41,15 +33,7 @@ def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
 def sample_rates(
     optimizer: Any, generator: torch.Generator
 ) -> dict[str, list[float | None]] | None:
-    """Return mean and power-weighted mean of θ for the gradients that are there.
-
-    Args:
-        optimizer: asked for its rates; None comes back where it has none.
-        generator: the optimizer's; left as it was found.
-
-    Returns:
-        Lists in the order of :func:`layer_names`, None for tensors without gradient.
-    """
+    """Return mean and power-weighted mean of θ for the gradients that are there."""
     if not _has_rates(optimizer):
         return None
     state = generator.get_state()

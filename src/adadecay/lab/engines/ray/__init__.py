@@ -1,11 +1,4 @@
-"""The cluster engine: trials as tasks of Ray, on any number of machines.
-
-In: jobs. Out: the same events as every engine. Each trial is one task that streams
-messages back, so workers need no shared disk and the driver stays the only writer. A
-bounded number of tasks is under way; each may be a few messages ahead of the driver
-and no more. Ray never repeats a task by itself: what is lost is reported, and the
-driver gives it out again with the last checkpoint that it has written.
-"""
+"""The cluster engine: trials as tasks of Ray, on any number of machines."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from adadecay.lab.engines import (
+    AGAIN,
     ENDS,
-    EngineError,
+    Engine,
+    EngineDiedError,
     Event,
     Job,
     Lost,
@@ -30,14 +25,12 @@ from adadecay.lab.engines.ray.connection import (
     import_ray,
     require_room,
 )
-from adadecay.lab.engines.ray.task import Message, StopSignal, pack_dataset, run_job
-
-__all__ = ["Need", "RayEngine"]
+from adadecay.lab.engines.ray.task import StopSignal, pack_dataset, run_job
 
 POLL: Final = 0.5  # seconds between looks at whether to stop
 RAYLET_DIED: Final = (
     "Ray's process on this machine (the raylet) died, and no trial can run without it. "
-    "Nothing that was finished is lost: give the same command again to go on."
+    + AGAIN
 )
 AHEAD: Final = 4  # messages that a task may be ahead of the driver, then it waits
 RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
@@ -45,35 +38,15 @@ RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
 
 @dataclass
 class RunningTask:
-    """A task under way.
+    """A task under way."""
 
-    Args:
-        trial: id of its trial.
-        slot: number that stands for its worker.
-        begun: whether it has begun, or still waits for a place.
-    """
-
-    trial: str
-    slot: int
-    begun: bool = False
+    trial: str  # id of its trial
+    slot: int  # number that stands for its worker
+    begun: bool = False  # whether it has begun, or still waits for a place
 
 
-class RayEngine:
-    """Runs trials as Ray tasks; connects when it is made, lets go when it is done.
-
-    Args:
-        settings: device, threads and how often to save.
-        address: of a running cluster, ``auto`` for the one this machine belongs to;
-            None starts a Ray on loopback and stops it afterwards.
-        workers: most trials at a time; by default as many as the nodes have room for,
-            counted anew while nodes come and go.
-        need: CPUs and GPUs of a trial, where the study says it.
-        names: a user's own ``"module:function"`` in the study, whose modules are sent.
-
-    Raises:
-        EngineError: Ray is not installed, the cluster cannot be reached, or no node
-            has what a trial needs.
-    """
+class RayEngine(Engine):
+    """Runs trials as Ray tasks; connects when it is made, lets go when it is done."""
 
     def __init__(
         self,
@@ -86,7 +59,7 @@ class RayEngine:
     ) -> None:
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}.")
-        self.settings = settings
+        super().__init__(settings)
         self._ray = ray = import_ray()
         self._wanted = workers
         connection = connect(ray, address, settings, workers, need or Need(), names)
@@ -101,7 +74,7 @@ class RayEngine:
         self._head = Heartbeat(connection.head)
         self._running: dict[Any, RunningTask] = {}
         self._data: dict[str, Any] = {}
-        self._stopping = self._told = False
+        self._told = False
         self._counted = -RECOUNT
         self._limit = 0
         self.workers = workers or count_slots(ray, self.need)
@@ -123,10 +96,6 @@ class RayEngine:
         self._stop_signal = signals.remote()
         self._stopped = self._stop_signal.wait.remote()
 
-    def stop(self) -> None:
-        """Put every trial down after the epoch under way."""
-        self._stopping = True  # the loop gives the signal: a signal handler may not
-
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         """Run jobs until there are none left."""
         try:
@@ -142,7 +111,7 @@ class RayEngine:
             self._connection.close()
 
     def _hand_out(self, next_job: Callable[[], Job | None]) -> None:
-        while not self._stopping and len(self._running) < self._most():
+        while not self.stopping and len(self._running) < self._most():
             job = next_job()
             if job is None:
                 return
@@ -201,24 +170,21 @@ class RayEngine:
     def _next_events(self, stream: Any, running: RunningTask) -> list[Event]:
         errors = self._ray.exceptions
         try:
-            message: Message = self._ray.get(next(stream))
+            return list(self._ray.get(next(stream)))
         except StopIteration:
             return [Lost(running.trial, "its worker ended without a result")]
         except errors.RuntimeEnvSetupError as error:
-            raise EngineError(
-                f"Ray could not set up a worker: {error}", status=1
-            ) from error
+            raise EngineDiedError(f"Ray could not set up a worker: {error}") from error
         except errors.RayError as error:
             if type(error).__name__ == "LocalRayletDiedError":
-                raise EngineError(RAYLET_DIED, status=1) from error
+                raise EngineDiedError(RAYLET_DIED) from error
             # Also a RayTaskError: the trial's own errors are events, so that this is
             # a node without adadecay, or without room for the data.
             return [Lost(running.trial, cause_of_loss(error))]
-        return message.events()
 
     def _pass_on_stop(self) -> None:
         """Give the stop signal once, and withdraw what has not begun."""
-        if not self._stopping or self._told:
+        if not self.stopping or self._told:
             return
         self._told = True
         self._stop_signal.send.remote()

@@ -1,9 +1,4 @@
-"""Ray, found or started: the connection, its head, and what its nodes have room for.
-
-In: an address, or none, and what the study says a trial needs. Out: a
-:class:`Connection` that is to be closed. Without an address everything stays on
-loopback, without dashboard and without usage statistics, and ends with the connection.
-"""
+"""Ray, found or started: the connection, its head, and what its nodes have room for."""
 
 import contextlib
 import logging
@@ -21,46 +16,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from adadecay.extras import install_command
-from adadecay.lab.engines import EngineError, Settings
+from adadecay.lab.engines import AGAIN, EngineDiedError, EngineError, Settings
 from adadecay.lab.engines.local import default_workers
 from adadecay.lab.engines.ray.task import pack_modules
 from adadecay.lab.usercode import LIVE
 
-__all__ = ["Connection", "Heartbeat", "Need", "connect", "import_ray"]
-
 LOOPBACK: Final = "127.0.0.1"
+QUIET: Final = {"log_to_driver": False, "logging_level": logging.ERROR}
 GLANCE: Final = 5.0  # seconds between looks at Ray's head
 PATIENCE: Final = 30.0  # seconds that it may be away; Ray itself gives up after 60
-AGAIN: Final = "Nothing that was finished is lost: give the same command again to go on"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection to Ray.
+    """A connection to Ray."""
 
-    Args:
-        head: address of Ray's head.
-        owned: whether this Ray was started here, so that it shares this disk.
-        close: lets go of it.
-    """
-
-    head: str
-    owned: bool
-    close: Callable[[], None]
+    head: str  # address of Ray's head
+    owned: bool  # whether this Ray was started here, so that it shares this disk
+    close: Callable[[], None]  # lets go of it
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one trial takes of a node.
+    """What one trial takes of a node."""
 
-    Args:
-        cpus: CPUs; by default as many as it has threads.
-        gpus: GPUs or a share of one; by default one where the cluster has any and the
-            device is not ``cpu``.
-    """
-
-    cpus: float | None = None
-    gpus: float | None = None
+    cpus: float | None = None  # as many as it has threads if None
+    gpus: float | None = None  # a share too; one, where there are any and device ≠ cpu
 
 
 def import_ray() -> Any:
@@ -96,32 +77,39 @@ def connect(
     if ray.is_initialized():  # by the caller, who also ends it
         return Connection(ray.get_runtime_context().gcs_address, False, lambda: None)
     variables = {"OMP_NUM_THREADS": str(settings.threads)}
-    options: dict[str, Any] = {
-        "include_dashboard": False,
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-    }
     with _signals_kept():
         if address is None:
-            slots = workers or _room_here(settings, need)
-            options |= _alone(slots, need, settings)
-            # The same disk: whatever can be imported here can be imported there.
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-            _start(ray, {"env_vars": variables}, options)
+            _start(ray, settings, workers, need, variables)
         else:
-            _join(ray, address, variables, own, options)
+            _join(ray, address, variables, own)
     head = ray.get_runtime_context().gcs_address
     return Connection(head, address is None, ray.shutdown)
 
 
-def _start(ray: Any, environment: dict[str, Any], options: dict[str, Any]) -> None:
+def _start(
+    ray: Any,
+    settings: Settings,
+    workers: int | None,
+    need: Need,
+    variables: dict[str, str],
+) -> None:
+    cpus = need.cpus or settings.threads
+    slots = workers or default_workers(device=settings.device, threads=math.ceil(cpus))
+    # The same disk: whatever can be imported here can be imported there.
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     try:
         with loopback_allowed():
-            ray.init(runtime_env=environment, **options)
+            ray.init(
+                address="local",
+                num_cpus=math.ceil(slots * cpus),
+                include_dashboard=False,
+                runtime_env={"env_vars": variables},
+                _node_ip_address=LOOPBACK,
+                **QUIET,
+            )
     except Exception as error:  # Ray raises no narrower one for a start that takes long
-        raise EngineError(
-            f"Ray could not be started on this machine: {_first_line(error)} {AGAIN}.",
-            status=1,
+        raise EngineDiedError(
+            f"Ray could not be started on this machine: {_first_line(error)} {AGAIN}"
         ) from error
 
 
@@ -146,33 +134,16 @@ def loopback_allowed() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
-def _room_here(settings: Settings, need: Need) -> int:
-    threads = math.ceil(need.cpus or settings.threads)
-    return default_workers(device=settings.device, threads=threads)
-
-
-def _alone(slots: int, need: Need, settings: Settings) -> dict[str, Any]:
-    cpus = math.ceil(slots * (need.cpus or settings.threads))
-    return {"address": "local", "num_cpus": cpus, "_node_ip_address": LOOPBACK}
-
-
-def _join(
-    ray: Any,
-    address: str,
-    variables: dict[str, str],
-    own: list[str],
-    options: dict[str, Any],
-) -> None:
+def _join(ray: Any, address: str, variables: dict[str, str], own: list[str]) -> None:
     if address.startswith("ray://"):
         raise EngineError(
             f"{address} is an address for Ray's client, over which results cannot be "
             f"streamed: run the command on a node of the cluster with --address auto."
         )
-    options = {key: options[key] for key in ("log_to_driver", "logging_level")}
-    host, _, port = _find(address).rpartition(":")
-    _require_reachable(address, host, port)
-    if host.startswith("127."):
-        options["_node_ip_address"] = host
+    options: dict[str, Any] = dict(QUIET)
+    if address != "auto":
+        host = _require_reachable(address)
+        options |= {"_node_ip_address": host} if host.startswith("127.") else {}
     environment: dict[str, Any] = {"env_vars": variables}
     with tempfile.TemporaryDirectory(prefix="adadecay-") as folder:
         if pack_modules(own, Path(folder)):
@@ -186,18 +157,9 @@ def _join(
             ) from error
 
 
-def _find(address: str) -> str:
-    """Return HOST:PORT for what Ray calls ``auto``, or for what is that already."""
-    from ray._private import services
-
-    try:
-        return str(services.canonicalize_bootstrap_address(address))
-    except (ConnectionError, ValueError) as error:
-        raise EngineError(f"--address {address}: {_first_line(error)}") from error
-
-
-def _require_reachable(address: str, host: str, port: str) -> None:
-    """Fail in seconds where Ray would try for a quarter of an hour."""
+def _require_reachable(address: str) -> str:
+    """Fail in seconds where Ray would try for a quarter of an hour; return the host."""
+    host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         raise EngineError(f"--address {address}: must be HOST:PORT, or auto.")
     try:
@@ -207,6 +169,7 @@ def _require_reachable(address: str, host: str, port: str) -> None:
             f"No Ray cluster at {address}: {error.strerror or error}. Its head is "
             f"started with: ray start --head --port {port}"
         ) from error
+    return host
 
 
 @contextlib.contextmanager
@@ -229,11 +192,7 @@ def check_port(host: str, port: int) -> None:
 
 
 class Heartbeat:
-    """Notices that Ray's head is gone before Ray ends this process over it.
-
-    Args:
-        address: of the head.
-    """
+    """Notices that Ray's head is gone before Ray ends this process over it."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -258,10 +217,9 @@ class Heartbeat:
         if self.answers():
             self._seen = now
         if now - self._seen > PATIENCE:
-            raise EngineError(
+            raise EngineDiedError(
                 f"Ray's head at {self.address} has not answered for "
-                f"{now - self._seen:.0f} s. {AGAIN}.",
-                status=1,
+                f"{now - self._seen:.0f} s. {AGAIN}"
             )
 
 

@@ -1,38 +1,24 @@
-"""What runs on a node: one trial as a Ray task, and what travels to it and back.
-
-In: a job, the data and the modules that a node may lack. Out: messages, one after the
-other, as the trial goes on. Ray imports this module on every node, so adadecay has to
-be installed there. Epochs that take less than a blink travel together, so that the
-driver's work grows with time and not with epochs. A dataset travels as the checked file
-that the driver has in its cache; the first worker on a node puts it into that node's.
-"""
+"""What runs on a node: one trial as a Ray task, and what travels to it and back."""
 
 import asyncio
-import functools
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
-from adadecay.lab.datasets import BadDataError
-from adadecay.lab.datasets.cache import cache_folder, file_of, open_arrays
-from adadecay.lab.datasets.catalog import CATALOG
+from adadecay.lab.datasets.catalog import CATALOG, cache_folder, file_of
 from adadecay.lab.engines import EpochDone, Event, Job, Settings
-from adadecay.lab.files import Checkpoint
 from adadecay.lab.usercode import source_files
-
-__all__ = ["Message", "StopSignal", "pack_dataset", "pack_modules", "run_job"]
 
 GLANCE: Final = 0.1  # seconds between looks at the stop signal
 BLINK: Final = 0.2  # seconds that an epoch may wait for the next one
+Message = tuple[Event, ...]  # in their order
 
 
 class StopSignal:
@@ -50,29 +36,6 @@ class StopSignal:
         return await self._stopped.wait()
 
 
-@dataclass(frozen=True)
-class Message:
-    """Some events in their order.
-
-    Args:
-        small: the events; the last one's checkpoint has no payload.
-        payload: that payload.
-    """
-
-    small: tuple[Event, ...]
-    payload: NDArray[Any] | None = None
-
-    def events(self) -> list[Event]:
-        """Return the events as they were."""
-        *first, last = self.small
-        if self.payload is None:
-            return [*first, last]
-        assert isinstance(last, EpochDone)
-        assert last.checkpoint is not None
-        checkpoint = replace(last.checkpoint, payload=self.payload.data)
-        return [*first, replace(last, checkpoint=checkpoint)]
-
-
 def run_job(
     job: Job,
     settings: Settings,
@@ -80,26 +43,16 @@ def run_job(
     data: dict[str, Any],
     signal: list[Any],
 ) -> Iterator[Message]:
-    """Run one job, as a Ray task.
-
-    Args:
-        job: the trial, and the checkpoint to go on from.
-        settings: device, threads and how often to save.
-        slot: number that the driver gave this worker.
-        data: data that this node may lack, as references by name.
-        signal: a reference that has a value once everyone shall stop.
-
-    Yields:
-        What happens, in messages.
-    """
+    """Run one job, as a Ray task."""
     import ray
     import torch
 
+    from adadecay.lab.datasets.fetch import adopt
     from adadecay.lab.engines.run_trial import run_trial
 
     get: Any = ray.get  # its own type speaks of lists
     for name, reference in data.items():
-        unpack_dataset(name, partial(get, reference))
+        adopt(name, partial(get, reference))
     torch.set_num_threads(settings.threads)
     here = on_assigned(settings, ray.get_gpu_ids())
     yield from pack(run_trial(job, here, worker=slot, stopping=_listen(ray, signal)))
@@ -134,34 +87,20 @@ def _is_true(ray: Any, reference: Any) -> bool:
 
 
 def pack(events: Iterable[Event], *, blink: float = BLINK) -> Iterator[Message]:
-    """Turn events into messages.
+    """Let epochs that end within ``blink`` seconds after a message wait for the next.
 
-    Args:
-        events: of one trial, to its end.
-        blink: epochs that end within so many seconds after a message wait for the next.
+    The driver's work then grows with time and not with epochs.
     """
     waiting: list[Event] = []
     sent = time.monotonic()
     for event in events:
-        checkpoint = event.checkpoint if isinstance(event, EpochDone) else None
-        soon = time.monotonic() - sent < blink
-        if isinstance(event, EpochDone) and checkpoint is None and soon:
-            waiting.append(event)
+        waiting.append(event)
+        small = isinstance(event, EpochDone) and event.checkpoint is None
+        if small and time.monotonic() - sent < blink:
             continue
-        if isinstance(event, EpochDone) and checkpoint is not None:
-            yield _with_payload(waiting, event, checkpoint)
-        else:
-            yield Message((*waiting, event))
+        yield tuple(waiting)
         waiting.clear()
         sent = time.monotonic()
-
-
-def _with_payload(
-    waiting: list[Event], event: EpochDone, checkpoint: Checkpoint
-) -> Message:
-    payload = np.frombuffer(checkpoint.payload, dtype=np.uint8)
-    bare = replace(event, checkpoint=replace(checkpoint, payload=b""))
-    return Message((*waiting, bare), payload)
 
 
 def pack_dataset(name: str) -> NDArray[Any] | None:
@@ -171,51 +110,8 @@ def pack_dataset(name: str) -> NDArray[Any] | None:
     return np.fromfile(file_of(name, cache_folder()), dtype=np.uint8)
 
 
-@functools.cache  # once in a process is enough
-def _is_here(name: str) -> bool:
-    return _usable(name, cache_folder())
-
-
-def unpack_dataset(name: str, contents: Callable[[], NDArray[Any]]) -> None:
-    """Put a dataset into this node's cache, unless it is there.
-
-    Args:
-        name: of the dataset.
-        contents: called for the file only if it is needed.
-    """
-    if _is_here(name):
-        return
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{name}.lock"):  # the one that fetching takes, too
-        if _usable(name, folder):
-            return
-        # Under this name, fetching clears away what a killed process leaves.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as scratch:
-            staged = file_of(name, Path(scratch))
-            contents().tofile(staged)
-            staged.replace(file_of(name, folder))
-    _is_here.cache_clear()
-
-
-def _usable(name: str, folder: Path) -> bool:
-    try:
-        open_arrays(file_of(name, folder), CATALOG[name].parts)
-    except (OSError, BadDataError):
-        return False
-    return True
-
-
 def pack_modules(names: Iterable[str], folder: Path) -> bool:
-    """Copy the modules of a user's functions, and those beside them, into a folder.
-
-    Args:
-        names: ``"package.module:function"``; installed ones are left to each node.
-        folder: an empty folder.
-
-    Returns:
-        Whether there was anything to copy.
-    """
+    """Copy the modules of a user's functions, and those beside them, into a folder."""
     for name in names:
         for place, file in source_files(name).items():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)
