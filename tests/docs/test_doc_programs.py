@@ -1,6 +1,7 @@
 """Python and studies on the pages: they name what there is, and README's run."""
 
 import ast
+import builtins
 import inspect
 import re
 import shutil
@@ -16,6 +17,7 @@ import adadecay
 PROGRAMS = [
     block for page in pages() for block in blocks(page) if block.language == "python"
 ]
+READERS = {"model", "loss_of", "inputs", "targets"}  # what only a reader has
 STUDIES = [
     block
     for page in pages()
@@ -70,6 +72,30 @@ def check(text: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_a_program_compiles_and_names_what_there_is(program):
     check(program.text)
+
+
+def undefined(text: str) -> set[str]:
+    """Return the names that a program uses and nobody has defined."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    known = {*dir(builtins), *READERS}
+    known |= {node.id for node in names if not isinstance(node.ctx, ast.Load)}
+    known |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {(each.asname or each.name).split(".")[0] for each in node.names}
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.add(node.name)
+    return {node.id for node in names} - known
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=str)
+def test_a_program_imports_what_it_uses(program):
+    assert undefined(program.text) == set()
+
+
+def test_a_name_that_nobody_defined_is_noticed():
+    assert undefined("import torch\nx = torch.ones(y)\nprint(x)") == {"y"}
 
 
 @pytest.mark.parametrize(
