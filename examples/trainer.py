@@ -21,28 +21,36 @@ from adadecay.integrations.transformers import RatesMonitor
 class Counting(torch.utils.data.Dataset):
     """Sequences that count up by one, two, three..., modulo 30."""
 
+    def __init__(self, start=0, rows=320):
+        self.start = start
+        self.rows = rows
+
     def __len__(self):
-        return 320
+        return self.rows
 
     def __getitem__(self, i):
-        tokens = (torch.arange(12) * (i % 5 + 1) + i) % 30
+        tokens = (torch.arange(12) * (i % 5 + 1) + self.start + i) % 30
         return {"input_ids": tokens, "labels": tokens}
 
 
-def main():
-    set_seed(0)
+def text_model(layers=2):
     config = GPT2Config(
         vocab_size=30,
         n_positions=16,
         n_embd=32,
-        n_layer=2,
+        n_layer=layers,
         n_head=2,
         bos_token_id=0,
         eos_token_id=0,
     )
+    return GPT2LMHeadModel(config)
+
+
+def main():
+    set_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
-            model=GPT2LMHeadModel(config),
+            model=text_model(),
             args=TrainingArguments(
                 output_dir=folder,
                 num_train_epochs=4,

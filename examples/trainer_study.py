@@ -1,48 +1,18 @@
 """transformers' Trainer inside a study: adadecay run examples/trainer_study.toml.
 
-The model is built from its config and the text is made up, so nothing is downloaded.
+Model and data are those of trainer.py, beside this file.
 """
 
 import tempfile
 
-import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
-
-
-class Counting(torch.utils.data.Dataset):
-    """Sequences that count up by one, two, three..., modulo 30."""
-
-    def __init__(self, start, rows):
-        self.start = start
-        self.rows = rows
-
-    def __len__(self):
-        return self.rows
-
-    def __getitem__(self, i):
-        tokens = (torch.arange(12) * (i % 5 + 1) + self.start + i) % 30
-        return {"input_ids": tokens, "labels": tokens}
+from trainer import Counting, text_model
+from transformers import Trainer, TrainingArguments, set_seed
 
 
 def train(make_optimizer, *, seed, epochs, layers=2):
     """Train with the optimizer of the study; yield the loss after each epoch."""
     set_seed(seed)
-    config = GPT2Config(
-        vocab_size=30,
-        n_positions=16,
-        n_embd=32,
-        n_layer=layers,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model = GPT2LMHeadModel(config)
+    model = text_model(layers)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,
@@ -58,8 +28,8 @@ def train(make_optimizer, *, seed, epochs, layers=2):
                 disable_tqdm=True,
                 log_level="error",
             ),
-            train_dataset=Counting(0, 320),
-            eval_dataset=Counting(7, 64),
+            train_dataset=Counting(),
+            eval_dataset=Counting(start=7, rows=64),
             optimizers=(make_optimizer(model.named_parameters()), None),
         )
         trainer.train()
