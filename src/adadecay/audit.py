@@ -173,51 +173,29 @@ def _examine(bench: Bench) -> DecayAudit:
     )
 
 
-def decouples(optimizer: Optimizer, audit: DecayAudit | None = None) -> bool:
-    """Whether an optimizer's own decay is decoupled; True where that is not known."""
-    if type(optimizer) not in TORCH_OWN:
-        return audit is None or audit.kind not in ("coupled", "both")
-    own = optimizer.param_groups[0].get("decoupled_weight_decay", False)
-    return bool(own) or type(optimizer).__name__ in ("AdamW", "Muon")
+def verify(optimizer: Optimizer, decoupled: bool) -> tuple[tuple[str, ...], Order]:
+    """Refuse an optimizer that would not be itself with α = 0 around it.
 
+    Most of torch's own optimizers are not tried: tests do so.
 
-def _audit_once(optimizer: Optimizer) -> DecayAudit | None:
-    """Return the audit of a class and its options; None, with a warning, if none."""
-    kind, key = type(optimizer), _key(optimizer)
+    Returns:
+        Which values of a group decoupled decay is multiplied by, and when it happens.
+    """
+    kind = type(optimizer)
+    if kind in TORCH_OWN:
+        return BY_LR
+    key = _key(optimizer)
     try:
         audit = _known[key] if key in _known else audit_decay(optimizer)
     except AuditError as error:
         if kind not in _warned:
             _warned.add(kind)
             warnings.warn(
-                f"adaptive_decay cannot verify what it wraps: {error}", stacklevel=4
+                f"adaptive_decay cannot verify what it wraps: {error}", stacklevel=3
             )
-        return None
+        return BY_LR
     if key is not None:
         _known[key] = audit
-    return audit
-
-
-def verify(
-    optimizer: Optimizer, decoupled: bool | None
-) -> tuple[bool, tuple[str, ...], Order]:
-    """Refuse an optimizer that would not be itself with α = 0 around it.
-
-    Most of torch's own optimizers are not tried: tests do so.
-
-    Args:
-        optimizer: to be wrapped.
-        decoupled: which decay is asked for; None for the optimizer's own.
-
-    Returns:
-        Whether the decay is decoupled, which values of a group it is then multiplied
-        by, and when it happens.
-    """
-    kind = type(optimizer)
-    audit = None if kind in TORCH_OWN else _audit_once(optimizer)
-    decoupled = decouples(optimizer, audit) if decoupled is None else decoupled
-    if audit is None:
-        return decoupled, *BY_LR
     params = (param for group in optimizer.param_groups for param in group["params"])
     types_ = {str(param.dtype).removeprefix("torch.") for param in params}
     if reason := audit.refusal(decoupled, types_):
@@ -226,7 +204,7 @@ def verify(
             "around it: verify=False wraps it all the same"
         )
     scale = BY_LR[0] if audit.scale is None else audit.scale
-    return decoupled, scale, (audit.order if decoupled else None) or BY_LR[1]
+    return scale, (audit.order if decoupled else None) or BY_LR[1]
 
 
 def _key(optimizer: Any) -> Hashable | None:

@@ -35,7 +35,7 @@ def adaptive_decay(
     optimizer: AnyOptimizer,
     alpha: float | None = None,
     *,
-    decoupled: bool | None = None,
+    decoupled: bool = True,
     unit_mean: bool = False,
     layer_of: LayerOf | None = None,
     rule: Rule | Sequence[Rule] | None = None,
@@ -51,7 +51,7 @@ def adaptive_decay(
     Args:
         optimizer: any torch optimizer with ``weight_decay``; it is changed in place.
         alpha: steepness α of the sigmoid, 4 by default.
-        decoupled: which of the two; by default the optimizer's own, or the rule's.
+        decoupled: as in AdamW, the default; False as in Adam and SGD.
         unit_mean: divide θ by its mean over the layer.
         layer_of: from parameter name to layer name, to pool statistics.
         rule: another rule of decay, or several (:mod:`adadecay.rules`).
@@ -64,17 +64,19 @@ def adaptive_decay(
         >>> optimizer = adaptive_decay(torch.optim.AdamW([torch.ones(3)]))
     """
     _refuse_unsuitable(optimizer)
-    settings = rules.choose(rule, alpha, unit_mean, decoupled is not False, layer_of)
-    own = _own_parts(_fitted(optimizer, settings, decoupled, verify=verify))
+    settings = rules.choose(rule, alpha, unit_mean, decoupled, layer_of)
+    own = _own_parts(_verified(optimizer, settings) if verify else settings)
     own["_layers"].of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
     vars(optimizer).update(own)
     rules.start(settings.rules, optimizer.param_groups)
+    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
+    warn_no_decay(optimizer.param_groups, nothing, stacklevel=3)
     return optimizer
 
 
 def _refuse_unsuitable(optimizer: object) -> None:
-    """Refuse what has no decay to take over or no step to enter; warn of no decay."""
+    """Refuse, in one sentence, what has no decay to take over or no step to enter."""
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
@@ -105,31 +107,18 @@ def _refuse_unsuitable(optimizer: object) -> None:
             f"adaptive_decay does not support {name}(differentiable=True): autograd "
             "cannot pass through the decay"
         )
-    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
-    warn_no_decay(optimizer.param_groups, nothing)
 
 
-def _fitted(
-    optimizer: Optimizer, settings: DecaySettings, asked: bool | None, *, verify: bool
-) -> DecaySettings:
-    """Return settings with which α = 0 around an optimizer is the optimizer.
-
-    If nothing was asked for, the decay is decoupled where the optimizer's own is, or
-    where a rule needs it.
-    """
-    free = asked is None and all(each.coupled for each in settings.rules)
-    if not verify:
-        own = audit.decouples(optimizer) if free else settings.decoupled
-        return replace(settings, decoupled=own)
-    wanted = None if free else settings.decoupled
-    decoupled, scale, order = audit.verify(optimizer, wanted)
+def _verified(optimizer: Optimizer, settings: DecaySettings) -> DecaySettings:
+    """Return settings with which α = 0 around an optimizer is the optimizer."""
+    scale, order = audit.verify(optimizer, settings.decoupled)
     cautious = any(isinstance(rule, Cautious) for rule in settings.rules)
     if cautious and order != "before":
         raise ValueError(
             f"{type(optimizer).__name__} decays its weights {order} its step, which "
             "the rule Cautious does not support: use another rule"
         )
-    return replace(settings, decoupled=decoupled, scale=scale, order=order)
+    return replace(settings, scale=scale, order=order)
 
 
 def _become(optimizer: Any, kind: type[Optimizer]) -> None:

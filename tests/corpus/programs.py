@@ -69,11 +69,11 @@ RULES = {
     "RMSprop": (torch.optim.RMSprop, {}),
 }
 WRAPS = {
-    "decoupled": {"decoupled": True},
+    "decoupled": {},
     "coupled": {"decoupled": False},
-    "unit mean": {"decoupled": True, "unit_mean": True},
-    "pooled": {"decoupled": True, "layer_of": by_module},
-    "alpha 0": {"decoupled": True, "alpha": 0.0},
+    "unit mean": {"unit_mean": True},
+    "pooled": {"layer_of": by_module},
+    "alpha 0": {"alpha": 0.0},
 }
 
 

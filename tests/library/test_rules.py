@@ -154,7 +154,7 @@ def test_special_cases_are_the_optimizer_to_the_bit(name, flags, case):
         kind = make if wrapped or name != "SGD" else DecoupledSGD
         optimizer = kind(params, **own, **options, **flags)
         if wrapped:
-            adaptive_decay(optimizer, rule=rule, decoupled=True)
+            adaptive_decay(optimizer, rule=rule)
         train(optimizer, params, range(20))
         ends.append(weights(params))
     assert equal(*ends)

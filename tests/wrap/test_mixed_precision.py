@@ -140,9 +140,7 @@ def test_decays_below_the_resolution_of_a_weight_are_lost(dtype, wrapped):
         weight.grad = torch.zeros(64, dtype=dtype)  # θ = 1
         options = {"lr": 1.0, "weight_decay": strength / 1.5}
         if wrapped:
-            optimizer = adaptive_decay(
-                torch.optim.SGD([weight], **options), decoupled=True
-            )
+            optimizer = adaptive_decay(torch.optim.SGD([weight], **options))
         else:
             optimizer = AdaDecay([weight], **options)
         for _ in range(400):

@@ -239,7 +239,7 @@ def test_a_group_without_decay_may_have_what_adaptive_decay_can_not_take():
         {"params": table.parameters(), "weight_decay": 0.0},
         {"params": [dense], "weight_decay": 0.2},
     ]
-    optimizer = adaptive_decay(torch.optim.SGD(groups, lr=0.5), decoupled=True)
+    optimizer = adaptive_decay(torch.optim.SGD(groups, lr=0.5))
     before = table.weight.detach().clone()
     table(torch.tensor([1, 3])).sum().backward()
     dense.grad = torch.zeros(4)
@@ -253,8 +253,7 @@ def test_a_group_without_decay_may_have_what_adaptive_decay_can_not_take():
 
 def test_a_group_that_is_added_later_decays_too():
     ours = parameters()
-    inner = torch.optim.SGD(ours[:2], lr=0.1, weight_decay=0.2)
-    optimizer = adaptive_decay(inner, decoupled=True)
+    optimizer = adaptive_decay(torch.optim.SGD(ours[:2], lr=0.1, weight_decay=0.2))
     optimizer.add_param_group({"params": ours[2:], "weight_decay": 0.4})
     theirs = parameters()
     groups = [
@@ -270,8 +269,7 @@ def test_complex_parameters_decay_by_their_modulus():
     theirs = [nn.Parameter(ours[0].detach().clone())]
     ours[0].grad = torch.randn(6, 4, dtype=torch.complex64)
     theirs[0].grad = ours[0].grad.clone()
-    inner = torch.optim.SGD(ours, lr=0.1, weight_decay=0.3)
-    adaptive_decay(inner, decoupled=True).step()
+    adaptive_decay(torch.optim.SGD(ours, lr=0.1, weight_decay=0.3)).step()
     AdaDecay(theirs, lr=0.1, weight_decay=0.3, decoupled=True).step()
     assert_same(ours, theirs, rtol=1e-6, atol=1e-6)
 
@@ -476,8 +474,7 @@ def test_hooks_run_once_around_the_whole_step():
     def after(optimizer, args, kwargs):
         seen.append(("after", optimizer.param_groups[0]["weight_decay"]))
 
-    inner = torch.optim.SGD(ours, lr=0.1, weight_decay=0.2)
-    optimizer = adaptive_decay(inner, decoupled=True)
+    optimizer = adaptive_decay(torch.optim.SGD(ours, lr=0.1, weight_decay=0.2))
     twin = AdaDecay(theirs, lr=0.1, weight_decay=0.2, decoupled=True)
     for either in (optimizer, twin):
         either.register_step_pre_hook(halve)
@@ -491,8 +488,7 @@ def test_hooks_run_once_around_the_whole_step():
 
 def test_a_schedule_of_the_weight_decay_takes_effect():
     ours, theirs = parameters(), parameters()
-    inner = torch.optim.SGD(ours, lr=0.1, weight_decay=0.2)
-    optimizer = adaptive_decay(inner, decoupled=True)
+    optimizer = adaptive_decay(torch.optim.SGD(ours, lr=0.1, weight_decay=0.2))
     twin = AdaDecay(theirs, lr=0.1, weight_decay=0.2, decoupled=True)
     for seed, value in enumerate((0.2, 0.0, torch.tensor(0.5))):
         for either in (optimizer, twin):
