@@ -81,6 +81,9 @@ def test_a_list_too_wide_for_the_terminal_has_a_paragraph_for_each(monkeypatch):
 def test_help_names_flags_without_types():
     said = _invoke("run", "--help").stdout
     assert "<bool>" not in said
+    assert "run [OPTIONS] STUDY\n" in said
+    audit = _invoke("audit", "--help").stdout
+    assert "audit [OPTIONS] MODULE:CLASS [KEY=VALUE]...\n" in audit
     assert "--plain  " in said
     commands = _invoke("--help").stdout.partition("Commands:")[2].split("\n")
     assert [line.split()[0] for line in commands[1:4]] == ["demo", "run", "plan"]

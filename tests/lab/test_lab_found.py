@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
+from lab_runs import trainer_study
 from typer.testing import CliRunner
 
 from adadecay.commands import app
+from adadecay.commands.status import describe_earlier
+from adadecay.lab import run
 from adadecay.lab.engines.run_trial import own_traceback
+from adadecay.lab.summary import count_earlier, read_states
 
 TRAINER = """\
 trainer = {{name = "lab_own:{name}"}}
@@ -116,3 +120,22 @@ def test_the_frame_of_the_users_trainer_survives_a_deep_library(tmp_path, monkey
     trace = own_traceback(caught.value)
     assert "in trainer" in trace
     assert "in call" in trace
+
+
+def test_trials_of_code_that_was_edited_are_kept_and_not_counted(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "edited_loop.py"
+    code = "def loop(make, *, seed, epochs):\n    yield {'accuracy': 1.0}\n"
+    module.write_text(code)
+    study = trainer_study(tmp_path, "edited_loop:loop", trials=3, epochs=1)
+    assert run(study, workers=0, progress=False).done == 3
+    states = read_states(study.plan, tmp_path)
+    assert count_earlier(study.plan, states, tmp_path) == 0
+    module.write_text(code.replace("1.0", "2.0"))
+    edited = trainer_study(tmp_path, "edited_loop:loop", trials=2, epochs=1)
+    states = read_states(edited.plan, tmp_path)
+    assert count_earlier(edited.plan, states, tmp_path) == 2
+    assert describe_earlier(2).startswith("2 trials of an earlier version of this")
+    other = trainer_study(tmp_path, "edited_loop:loop", trials=2, epochs=2)
+    states = read_states(other.plan, tmp_path)
+    assert count_earlier(other.plan, states, tmp_path) == 0

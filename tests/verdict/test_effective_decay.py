@@ -60,6 +60,29 @@ def test_it_is_a_figure_of_the_report(analysis):
     assert "effective-decay-1" in figures(analysis.data)
 
 
+def test_points_of_different_learning_rates_are_not_joined():
+    named = [("sgd", None), ("adadecay", 4.0), ("shuffled", 4.0)]
+    settings = [
+        Setting(
+            optimizer=f"{name}(lr={lr})",
+            name=name,
+            alpha=alpha,
+            arguments=f'{{"lr": {lr}}}',
+        )
+        for name, alpha in named
+        for lr in (0.1, 0.2, 0.3)
+    ]
+    results = simulate(settings, trials=3, epochs=5)
+    rates = results.filter(pl.col("alpha") == 4.0)
+    rates = rates.select("trial", "epoch", layer=pl.lit("a"), mean_theta=pl.lit(0.5))
+    analysis = analyse(StudyData(results, rates=rates, name="mine"))
+    (figure,) = effective_decays(analysis, Theme.of(analysis))
+    (drawn,) = figure.chart.to_dict()["datasets"].values()
+    assert len({row["path"] for row in drawn}) == len(drawn) == 9
+    two = results.filter(pl.col("optimizer_name") != "shuffled")
+    assert effective_decay(analyse(StudyData(two, rates=rates))).is_empty()
+
+
 def test_without_rates_there_is_nothing_to_draw(analysis):
     bare = analyse(StudyData(analysis.data.results, name="mine"))
     assert effective_decays(bare, Theme.of(bare, page=True)) == []

@@ -16,9 +16,11 @@ from simulated_study import (
 )
 
 from adadecay.lab.report import figures, write
+from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.page import render
+from adadecay.lab.report.series import differences
 from adadecay.lab.report.style import DARK, KNOWN, looks, ramp
-from adadecay.lab.report.text import Numbers
+from adadecay.lab.report.text import Numbers, headline
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 
@@ -35,6 +37,42 @@ def text_of(evidence: StudyData) -> str:
     shown = re.sub(r"<[^>]*>", " ", body)
     assert not NOT_A_NUMBER.search(shown), NOT_A_NUMBER.search(shown)
     return " ".join(shown.split())
+
+
+def told(settings, **keys):
+    analysis = analyse(StudyData(simulate(settings, trials=4, epochs=5), **keys))
+    return headline(analysis, Numbers.fitting(analysis))
+
+
+def test_several_comparisons_are_told_in_a_sentence():
+    places = [Setting(dataset="a"), Setting(dataset="b")]
+    ours = [replace(each, optimizer="adadecay", level=98.5) for each in places]
+    assert told([*places, *ours]) == (
+        "adadecay against sgd: no evidence of a difference in 2 of 2 comparisons."
+    )
+    better = replace(places[0], optimizer="mine", level=99.9)
+    assert told([*places, *ours, better]) == (
+        "Compared with sgd: helps in 1 of 3 comparisons (mine), no evidence of a "
+        "difference in 2 (adadecay)."
+    )
+
+
+def test_rows_of_a_forest_of_learning_rates_are_told_by_them():
+    settings = [
+        Setting(optimizer=f"{name}(lr={lr})", name=name, arguments=f'{{"lr": {lr}}}')
+        for name in ("sgd", "adadecay")
+        for lr in (0.1, 0.2)
+    ]
+    analysis = analyse(StudyData(simulate(settings, trials=3, epochs=5)))
+    (table,) = differences(analysis).values()
+    names = ["MNIST · NN-2, λ = 0.0005, lr = 0.1", "MNIST · NN-2, λ = 0.0005, lr = 0.2"]
+    assert table["row"].to_list() == names
+    (figure, *_) = make_figures(analysis)
+    axis = figure.chart.to_dict()["layer"][1]["encoding"]["y"]["axis"]
+    assert axis["labelExpr"] == (
+        "length(datum.label) > 38 ? slice(datum.label, 0, 12) + '…' + "
+        "slice(datum.label, -24) : datum.label"
+    )
 
 
 def test_one_trial():

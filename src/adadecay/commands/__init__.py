@@ -20,6 +20,7 @@ from adadecay.commands import (
     status,
 )
 from adadecay.commands.list import list_
+from adadecay.commands.options import Command
 
 app = typer.Typer(
     name="adadecay",
@@ -62,3 +63,6 @@ app.command()(audit.audit)
 app.add_typer(bench.app, name="bench")
 app.command()(selftest.selftest)
 app.command()(info.info)
+for each in (app, data.app, bench.app):
+    for registered in each.registered_commands:
+        registered.cls = Command

@@ -33,9 +33,7 @@ def audit(
     ],
     options: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Its arguments.", show_default=False
-        ),
+        typer.Argument(metavar="KEY=VALUE", help="Its arguments.", show_default=False),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from adadecay.commands.completion import complete_only, complete_study
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
 
-__all__ = ["JSON", "on_study", "one_sentence", "print_json", "progress", "stop"]
+__all__ = [
+    "JSON",
+    "Command",
+    "on_study",
+    "one_sentence",
+    "print_json",
+    "progress",
+    "stop",
+]
 
 
 def _option(kind: Any, text: str, **options: Any) -> Any:
@@ -65,6 +74,14 @@ OPTIONS = {
     ),
 }
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Command(TyperCommand):
+    """A command whose usage names its arguments without braces: ``STUDY``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
 
 def print_json(value: Any) -> None:

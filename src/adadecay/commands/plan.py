@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import JSON, on_study, print_json, progress
+from adadecay.commands.status import describe_earlier
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
@@ -50,7 +51,7 @@ def plan(
     """Check a study; show its trials and the time they take."""
     from adadecay.commands.tables import describe_estimate, summary_rows
     from adadecay.lab.engines.local import default_workers
-    from adadecay.lab.summary import estimate, read_states, summarize
+    from adadecay.lab.summary import count_earlier, estimate, read_states, summarize
     from adadecay.lab.summary import measure as timing
 
     spec, plan = study.spec, study.plan
@@ -60,6 +61,8 @@ def plan(
     lines = summarize(plan, states)
     if not json:
         _print_plan(study, lines, len(left))
+        if earlier := count_earlier(plan, states, study.folder):
+            typer.echo(describe_earlier(earlier))
     known = timing(left, say=progress) if measure else {}
     rest = estimate(left, study.folder, workers=count, measured=known)
     if json:

@@ -58,7 +58,7 @@ def report(
         found = {"study": study.name, "verdict": _headline(analysis), "page": path}
         print_json({**found, "comparisons": compared(analysis).to_dicts()})
     else:
-        typer.echo(f"{study.name}: {_headline(analysis)}")
+        typer.echo(f"{study.name}{_unfinished(analysis)}: {_headline(analysis)}")
         typer.echo(f"Report: {path}")
     formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
     _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
@@ -75,6 +75,15 @@ def _headline(analysis: "Analysis") -> str:
     from adadecay.lab.report.text import Numbers, headline
 
     return headline(analysis, Numbers.fitting(analysis))
+
+
+def _unfinished(analysis: "Analysis") -> str:
+    from adadecay.lab.report.caveats import counts, is_finished
+
+    have = counts(analysis)
+    if is_finished(analysis):
+        return ""
+    return f" (unfinished, {have['done']} of {have['planned']} trials)"
 
 
 def _write_page(

@@ -42,6 +42,7 @@ Address = Annotated[
 Have = Annotated[
     list[Path] | None,
     typer.Option(
+        metavar="FOLDER",
         help="A folder of snapshots, whose finished trials are not run again.",
         show_default=False,
     ),

@@ -109,7 +109,7 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
     from rich.markup import escape
 
     from adadecay.commands.tables import summary_table
-    from adadecay.lab.summary import read_states, summarize
+    from adadecay.lab.summary import count_earlier, read_states, summarize
 
     plan = study.plan
     states = read_states(plan, study.folder)
@@ -133,4 +133,15 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
         highlight=False,
         soft_wrap=True,
     )
+    if earlier := count_earlier(plan, states, study.folder):
+        typer.echo(describe_earlier(earlier))
     return any(state.status != "waiting" for state in states.values())
+
+
+def describe_earlier(count: int) -> str:
+    """Say that trials of code that was edited since are neither lost nor counted."""
+    those = "1 trial" if count == 1 else f"{count} trials"
+    return (
+        f"{those} of an earlier version of this study's code "
+        f"{'is' if count == 1 else 'are'} also in this folder: kept, but not counted."
+    )

@@ -4,13 +4,21 @@ In: a plan and a results folder, whose small files are read, not its logs. Out: 
 values for ``status``, ``plan`` and ``run`` to print. No torch, no data frames.
 """
 
+import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from adadecay.lab.files import State, check_format, read_state, read_timings
+from adadecay.lab.files import (
+    State,
+    check_format,
+    read_record,
+    read_state,
+    read_timings,
+)
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.scoring import trimmed_average
 from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
@@ -18,6 +26,7 @@ from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
 __all__ = [
     "Estimate",
     "Line",
+    "count_earlier",
     "estimate",
     "find_uncompared",
     "measure",
@@ -87,6 +96,28 @@ def find_uncompared(plan: Plan) -> str | None:
         return None
     labels = dict.fromkeys(each.label for some in cells.values() for each in some)
     return nothing_compared(baseline, list(labels))
+
+
+def count_earlier(plan: Plan, states: Mapping[str, State], root: Path) -> int:
+    """Return how many stored trials differ from planned ones in their code alone.
+
+    Only a study that names code of its own can have any, and only where some of its
+    trials have no result.
+    """
+    left = [t.definition for t in plan.unique if not states[t.id].finished]
+    own = [each for each in left if any(part.source for part in each.components)]
+    wanted = {_without_sources(each.to_json()) for each in own}
+    stored = (root / "trials").glob("*/*/done.json") if own else ()
+    others = {file.parent.name for file in stored} - states.keys()
+    records = (read_record(root, trial) for trial in others)
+    return sum(_without_sources(each.get("definition")) in wanted for each in records)
+
+
+def _without_sources(value: Any) -> str:
+    """Write a definition without the digests of code, the same for the same values."""
+    if isinstance(value, Mapping):
+        value = {k: _without_sources(v) for k, v in value.items() if k != "source"}
+    return json.dumps(value, sort_keys=True)
 
 
 def read_states(plan: Plan, root: Path) -> dict[str, State]:

@@ -6,14 +6,15 @@ shortened, what went wrong, and how far the intervals can be trusted.
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 from adadecay.lab.report.text import plural
 from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.selection import shortened_in
+from adadecay.lab.stats.scores import Arm
+from adadecay.lab.stats.selection import candidates, choose, shortened_in
 
 __all__ = ["Caveat", "caveats", "counts", "is_finished"]
 
@@ -43,7 +44,45 @@ def is_finished(analysis: Analysis) -> bool:
 
 def caveats(analysis: Analysis) -> list[Caveat]:
     """Return every remark that applies to a study."""
-    return [*_of_trials(analysis), *_of_numbers(analysis)]
+    return [*_of_trials(analysis), *_of_choices(analysis), *_of_numbers(analysis)]
+
+
+def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
+    """Say what was chosen on which data, and which value won for each optimizer."""
+    chosen, share = analysis.data.chosen, analysis.data.held_out
+    cells: dict[str, list[str]] = {}
+    for group in candidates(analysis.arms, chosen) if chosen else []:
+        won = choose(group, chosen)
+        if len(group) < 2 or len(won) > 1:
+            continue
+        cells.setdefault(group[0].where, []).append(
+            f"{group[0].method} {_values(won[0], chosen)} "
+            f"(of {', '.join(_values(arm, chosen) for arm in group)})"
+        )
+    if cells:
+        where = (
+            f"{share:.0%} of the training set, held out" if share else "held-out data"
+        )
+        found = "; ".join(f"{cell}: {', '.join(won)}" for cell, won in cells.items())
+        text = (
+            f"{' and '.join(chosen)} was chosen for each optimizer on {where}; scores "
+            f"are of the test set. Chosen in {found}."
+        )
+        yield Caveat("Chosen on held-out data", text)
+
+
+def _values(arm: Arm, chosen: Sequence[str]) -> str:
+    """Write the values of the chosen arguments, by name if there are several."""
+    get = arm.setting.get
+    found = {name: get(name, get(f"optimizer.{name}")) for name in chosen}
+    shown = {
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in found.items()
+        if value is not None
+    }
+    if len(chosen) == 1:
+        return ", ".join(shown.values())
+    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _of_trials(analysis: Analysis) -> Iterator[Caveat]:

@@ -98,7 +98,17 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     printed = [("published:Q", "+.2f", "paper")]
     if table["published"].null_count() == len(table):
         printed = []
-    axis = alt.Axis(labelLimit=labels, ticks=False, domain=False, labelPadding=8)
+    # The end of a label tells comparisons apart, so that the middle is cut.
+    most = labels // 6
+    start, end = f"datum.label, 0, {most // 3}", f"datum.label, -{most // 3 * 2}"
+    cut = f"slice({start}) + '…' + slice({end})"
+    axis = alt.Axis(
+        labelExpr=f"length(datum.label) > {most} ? {cut} : datum.label",
+        labelLimit=labels,
+        ticks=False,
+        domain=False,
+        labelPadding=8,
+    )
     base = alt.Chart(table).encode(
         y=alt.Y("row:N", sort=table["row"].to_list(), title=None, axis=axis),
         tooltip=tips(
@@ -112,7 +122,7 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     )
 
     def at(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="difference in score (right is better)")
+        return alt.X(f"{field}:Q", title="difference (right is better)")
 
     bars = base.mark_rule(strokeWidth=3, strokeCap="round")
     dots = base.mark_point(filled=True, size=70, opacity=1)

@@ -203,8 +203,10 @@ def _points(rows: pl.DataFrame, title: str, theme: Theme) -> Any:
     split: dict[str, Any] = {"strokeDash": dash}
     if "label" in rows.columns:
         who, value = ("label:N", "", "optimizer"), ("value:Q", ".3g", title)
-        swept = pl.len().over("optimizer") >= series.FEWEST
-        path = pl.when(swept).then("optimizer").otherwise("label")
+        rate = pl.col("lr").cast(pl.String)
+        line = pl.concat_str("optimizer", rate, separator=" ", ignore_nulls=True)
+        swept = pl.len().over("optimizer", "lr") >= series.FEWEST
+        path = pl.when(swept).then(line).otherwise("label")
         rows, split = rows.with_columns(path=path), {"detail": "path:N"}
     ends = (("low:Q", ".3f", "from"), ("high:Q", ".3f", "to"))
     told = tips(who, value, ("mean:Q", ".3f"), *ends, "trials:Q")

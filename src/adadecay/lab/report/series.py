@@ -4,6 +4,7 @@ In: :class:`Analysis`. Out: polars tables with one row for each thing that is dr
 rounded to what an eye can see, so that the page stays small.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -108,12 +109,19 @@ def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
     whole = [
         f"{c.ours.where}: {c.ours.optimizer} − {c.other.optimizer}" for c in comparisons
     ]
+    rates = Counter(
+        place
+        for place, _ in {(c.ours.place, c.ours.setting.get("lr")) for c in comparisons}
+    )
     names = []
     for comparison, told in zip(comparisons, whole, strict=True):
         ours, other = comparison.ours, comparison.other
         decay = ours.setting.get(DECAY)
         shared = several and decay is not None and decay == other.setting.get(DECAY)
         short = f"{ours.where}, λ = {decay:g}" if shared else ours.where
+        rate = ours.setting.get("lr")
+        if rates.get(ours.place, 0) > 1 and rate == other.setting.get("lr"):
+            short += f", lr = {rate:g}"
         names.append(told if ours.method == other.method else short)
     # Rows of one name would be drawn over each other.
     return whole if full or len(set(names)) < len(names) else names
@@ -217,11 +225,13 @@ def effective_decay(analysis: Analysis) -> pl.DataFrame:
         if theta is not None and decay is not None:
             names = {"where": arm.where, "optimizer": arm.method}
             value = float(f"{decay * theta:.4g}")
-            rows.append(names | {"label": arm.optimizer, "value": value} | shown)
-    found = pl.DataFrame(rows)
+            rate = {"lr": arm.setting.get("lr")}
+            rows.append(names | {"label": arm.optimizer, "value": value} | shown | rate)
+    found = pl.DataFrame(rows, infer_schema_length=None)
     if found.is_empty():
         return found
-    enough = pl.len().over("where") >= FEWEST
+    # Points of different learning rates answer another question.
+    enough = pl.len().over("where", "lr") >= FEWEST
     return found.filter(enough, pl.col("where").is_in({where for where, _ in known}))
 
 

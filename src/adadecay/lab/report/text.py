@@ -80,6 +80,7 @@ def _pairs(comparison: Comparison) -> str:
 
 
 VERBS = {Effect.HELPS: "beats", Effect.HURTS: "is worse than"}
+EFFECTS = {Effect.HELPS: "helps", Effect.HURTS: "hurts"}
 
 
 def effect_words(comparison: Comparison, numbers: Numbers) -> str:
@@ -189,13 +190,25 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
         return "Nothing is judged: settings were chosen on the scores shown."
     if len(analysis.judged) == 1:
         return _only(analysis.comparisons[0], numbers)
-    parts = [f"{effect} in {effects[effect]}" for effect in Effect if effects[effect]]
-    unjudged = len(analysis.judged) - effects.total()
-    parts += [f"no verdict in {unjudged}"] if unjudged else []
-    return (
-        f"Against {analysis.baseline}, of {len(analysis.judged)} comparisons: "
-        f"{', '.join(parts)}."
-    )
+    return _several(analysis)
+
+
+def _several(analysis: Analysis) -> str:
+    """Return how many comparisons found what, and for whom where there are several."""
+    found: dict[str, list[str]] = {}
+    for each in analysis.judged:
+        effect = EFFECTS.get(each.comparison.effect, "no evidence of a difference")
+        words = "no verdict" if each.chosen_on_scores else effect
+        found.setdefault(words, []).append(each.comparison.ours.method)
+    methods = {each.comparison.ours.method for each in analysis.judged}
+    parts: list[str] = []
+    for words in (*EFFECTS.values(), "no evidence of a difference", "no verdict"):
+        names = ", ".join(dict.fromkeys(found.get(words, ())))
+        count = f"{words} in {len(found.get(words, ()))}"
+        count += "" if parts else f" of {len(analysis.judged)} comparisons"
+        parts += [count + (f" ({names})" if len(methods) > 1 else "")] if names else []
+    who = f"{methods.pop()} against" if len(methods) == 1 else "Compared with"
+    return f"{who} {analysis.baseline}: {', '.join(parts)}."
 
 
 def _only(comparison: Comparison, numbers: Numbers) -> str:

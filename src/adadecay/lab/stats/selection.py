@@ -19,6 +19,7 @@ __all__ = [
     "Pair",
     "baselines_around",
     "best_of",
+    "candidates",
     "choose",
     "default_baseline",
     "is_plain",
@@ -222,15 +223,20 @@ def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
     Arms to choose from differ only in the ``chosen`` arguments. Without scores on
     held-out data nothing can be chosen, and all stay.
     """
+    found: list[Arm] = []
+    for group in candidates(arms, chosen):
+        held = [arm for arm in group if arm.validation is not None]
+        found += [best_of(held)] if held else group
+    return found
+
+
+def candidates(arms: Sequence[Arm], chosen: Sequence[str]) -> list[list[Arm]]:
+    """Return the arms that differ only in the ``chosen`` arguments, together."""
     groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
         fixed = arm.setting.without(*_paths(chosen))
         groups.setdefault((*_context(arm), arm.method, fixed), []).append(arm)
-    found = []
-    for group in groups.values():
-        held = [arm for arm in group if arm.validation is not None]
-        found += [best_of(held)] if held else group
-    return found
+    return list(groups.values())
 
 
 def published_cell(arm: Arm) -> paper.Published | None:
