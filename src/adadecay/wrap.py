@@ -70,13 +70,11 @@ def adaptive_decay(
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
     vars(optimizer).update(own)
     rules.start(settings.rules, optimizer.param_groups)
-    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
-    warn_no_decay(optimizer.param_groups, nothing, stacklevel=3)
     return optimizer
 
 
 def _refuse_unsuitable(optimizer: object) -> None:
-    """Refuse, in one sentence, what has no decay to take over or no step to enter."""
+    """Refuse what has no decay to take over or no step to enter; warn of no decay."""
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
@@ -107,6 +105,8 @@ def _refuse_unsuitable(optimizer: object) -> None:
             f"adaptive_decay does not support {name}(differentiable=True): autograd "
             "cannot pass through the decay"
         )
+    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
+    warn_no_decay(optimizer.param_groups, nothing)
 
 
 def _verified(optimizer: Optimizer, settings: DecaySettings) -> DecaySettings:
