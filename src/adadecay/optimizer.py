@@ -63,7 +63,7 @@ class AdaDecay(Optimizer):
             or down at random, so that they are right on average: steps that are smaller
             than the last digit of a weight are not lost. float32, float64 and complex
             parameters are not rounded; float16 ones are refused.
-        rounding_seed: of these random numbers; ranks must have the same.
+        rounding_seed: seed of this rounding, the same on all ranks.
 
     Example:
         >>> model = torch.nn.Linear(4, 2)
@@ -211,7 +211,7 @@ class AdaDecay(Optimizer):
             self._launches[number] = launch
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Load a state, of an AdaDecay or of a ``torch.optim.SGD``.
+        """Load the state of an AdaDecay or of a ``torch.optim.SGD``.
 
         Options that the state does not hold, as ``alpha`` in a state of SGD, keep the
         value that they have here; so does ``fused`` of an SGD, whose kernel is torch's.
