@@ -56,7 +56,7 @@ def pages(values: Values) -> dict[str, str]:
     }
     study = made.get_template("study.md.jinja")
     for name in values.studies:
-        found[f"docs/evidence/{slug(name)}.md"] = study.render(name=name)
+        found[f"docs/evidence/{name.replace('/', '-')}.md"] = study.render(name=name)
     blocks = made.get_template("blocks.md.jinja").module
     for path in [values.root / "README.md", *sorted(values.root.glob("docs/*.md"))]:
         page = path.relative_to(values.root).as_posix()
@@ -71,11 +71,6 @@ def pages(values: Values) -> dict[str, str]:
     return {page: tidy(text) for page, text in found.items()}
 
 
-def slug(name: str) -> str:
-    """Return a study's name as the name of a file."""
-    return name.replace("/", "-")
-
-
 def tidy(text: str) -> str:
     """Return text without runs of empty lines and without blanks at a row's end."""
     text = re.sub(r"\| +$", "|", text, flags=re.MULTILINE)
@@ -88,7 +83,7 @@ def pictures(values: Values) -> dict[str, Figure]:
     found = {} if overview is None else {"docs/pictures/overview.svg": overview}
     for name in values.studies:
         for figure in values.figures(name):
-            found[f"docs/pictures/{slug(name)}-{figure.name}.svg"] = figure
+            found[f"docs/pictures/{name.replace('/', '-')}-{figure.name}.svg"] = figure
     return found
 
 
@@ -150,7 +145,9 @@ def main() -> None:
         sys.exit("\n".join([*wrong, "Run: python tools/docs.py"]) if wrong else 0)
     print("\n".join(renew(values)) or "Everything is as the snapshots say.")
     for name, analysis in values.studies.items() if given.reports else ():
-        print(write_analysis(analysis, given.reports / f"{slug(name)}.html"))
+        print(
+            write_analysis(analysis, given.reports / f"{name.replace('/', '-')}.html")
+        )
 
 
 if __name__ == "__main__":

@@ -23,19 +23,19 @@ from adadecay.lab.report.lines import effective_decays, sweeps
 from adadecay.lab.report.style import Figure, Theme
 from adadecay.lab.report.tables import Table, arm_table, comparison_table
 from adadecay.lab.report.text import DASH, Numbers, counted, headline, plural
-from adadecay.lab.stats.analysis import Analysis, analyse
-from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.intervals import Interval
-from adadecay.lab.stats.scores import Arm, spell_cell
-from adadecay.lab.stats.selection import DECAY, Pair
-from adadecay.lab.stats.snapshot import is_snapshot, read_snapshot
-from adadecay.lab.stats.union import (
+from adadecay.lab.stats.analysis import (
     SMALLER_DECAY,
+    Analysis,
     ClaimRow,
+    analyse,
     analyse_all,
     claim_rows,
     unite,
 )
+from adadecay.lab.stats.compare import Judged
+from adadecay.lab.stats.scores import Arm, spell_cell
+from adadecay.lab.stats.selection import DECAY, Pair
+from adadecay.lab.stats.snapshot import read_snapshot
 
 NOT_RUN = "*not run*"
 TRIALS = 10  # of a cell that somebody may still run
@@ -110,12 +110,10 @@ class Values:
     def studies(self) -> dict[str, Analysis]:
         """The analysis of each snapshot, by the name of its folder."""
         folder = self.root / "evidence"
-        found = {path.parent for path in folder.glob("**/results.*")}
-        names = {path.relative_to(folder).as_posix(): path for path in sorted(found)}
+        found = sorted({path.parent for path in folder.glob("**/results.*")})
+        names = [path.relative_to(folder).as_posix() for path in found]
         return {
-            name: analyse(read_snapshot(path, name=name))
-            for name, path in names.items()
-            if is_snapshot(path)
+            each: analyse(read_snapshot(folder / each, name=each)) for each in names
         }
 
     @functools.cached_property
@@ -149,13 +147,9 @@ class Values:
 
     def gain(self, cell: str) -> Judged | None:
         """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
-        for row in self.claims:
-            for each in (
-                row.result.judged if row.result.claim.name == "beats SGD" else ()
-            ):
-                if each.comparison.ours.place == cell:
-                    return each
-        return None
+        (row,) = [r.result for r in self.claims if r.result.claim.name == "beats SGD"]
+        found = {each.comparison.ours.place: each for each in row.judged}
+        return found.get(cell)
 
     def repeated(self) -> tuple[int, float]:
         """Return how many trials have several scores, and how far apart at most."""
@@ -174,13 +168,12 @@ class Values:
         return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
     def _arm(self, study: str, cell: str, who: str) -> tuple[Analysis, Arm] | None:
-        analysis = self.analysis(study)
-        if analysis is None:
+        if (analysis := self.analysis(study)) is None:
             return None
-        for arm in analysis.arms:
-            if (arm.place, arm.optimizer) == (cell, who):
-                return analysis, arm
-        raise SystemExit(f"{study} has no {who} in {cell}.")
+        known = {(arm.place, arm.optimizer): arm for arm in analysis.arms}
+        if (cell, who) not in known:
+            raise SystemExit(f"{study} has no {who} in {cell}.")
+        return analysis, known[cell, who]
 
     def judged(self, study: str, cell: str, ours: str, other: str) -> Judged | None:
         """Return a comparison, whichever of the two comes first; None if not run."""
@@ -202,13 +195,9 @@ class Values:
     def gap(self, analysis: Analysis, judged: Judged, ours: str) -> str:
         """Return a difference with its interval, positive where ``ours`` is better."""
         numbers, c = Numbers.fitting(analysis), judged.comparison
-        difference, interval = c.difference, c.interval
-        if ours not in (c.ours.optimizer, c.ours.name) and difference is not None:
-            difference = -difference
-            if interval is not None:
-                ends = -interval.high, -interval.low
-                interval = Interval(*ends, interval.level, interval.method)
-        return f"{numbers.gap(difference)} {numbers.interval(interval)}"
+        if ours not in (c.ours.optimizer, c.ours.name):
+            c = c.turned()
+        return f"{numbers.gap(c.difference)} {numbers.interval(c.interval)}"
 
     def diff(self, study: str, cell: str, ours: str, other: str) -> str:
         """Return a difference for a sentence, with interval and number of pairs."""
@@ -259,7 +248,7 @@ class Values:
         Args:
             wanted: what a reading is called, its cell, AdaDecay's label, SGD's label.
         """
-        known = {k: v for k, v in self.studies.items() if k.startswith("readings")}
+        known = [v.data for k, v in self.studies.items() if k.startswith("readings")]
 
         def pairs(arms: Sequence[Arm]) -> list[Pair]:
             named = {(arm.place, arm.optimizer): arm for arm in arms}
@@ -268,16 +257,16 @@ class Values:
 
         if not known:
             return []
-        union = analyse(unite([each.data for each in known.values()]), pairs=pairs)
+        union = analyse(unite(known), pairs=pairs)
         show = Numbers.fitting(union).score
         scores = {(a.place, a.optimizer): show(a.average()) for a in union.arms}
-        ours = [(each.comparison.ours, each) for each in union.judged]
-        judged = {(arm.place, arm.optimizer): each for arm, each in ours}
+        compared = [(each.comparison.ours, each) for each in union.judged]
+        judged = {(arm.place, arm.optimizer): each for arm, each in compared}
         rows = []
-        for title, cell, a, b in wanted:
-            each = judged.get((cell, a))
-            gap = self.gap(union, each, a) if each else DASH
-            shown = (scores.get((cell, who), DASH) for who in (b, a))
+        for title, cell, *who in wanted:
+            each = judged.get((cell, who[0]))
+            gap = self.gap(union, each, who[0]) if each else DASH
+            shown = (scores.get((cell, label), DASH) for label in reversed(who))
             rows.append([title, *shown, gap, each])
         return rows
 
@@ -285,9 +274,9 @@ class Values:
     def figures(self, name: str) -> list[Figure]:
         """Return the figures on a study's page: differences, sweeps, the decay had."""
         analysis = self.studies[name]
-        theme, overview = Theme.of(analysis), forest_of_all(analysis)
-        found = [overview] if overview is not None else []
-        return [*found, *sweeps(analysis, theme), *effective_decays(analysis, theme)]
+        theme, first = Theme.of(analysis), forest_of_all(analysis)
+        rest = [*sweeps(analysis, theme), *effective_decays(analysis, theme)]
+        return rest if first is None else [first, *rest]
 
     @functools.cache  # noqa: B019
     def overview(self) -> Figure | None:

@@ -2,21 +2,15 @@
 
     python tools/measure.py coverage     coverage of intervals, false positives: 15 min
     python tools/measure.py levels       how often a statement of a page is wrong: 1 min
-    python tools/measure.py components   time of gradients and steps on this machine
 
-The first two simulate trials whose truth is known, from seeds, so that the same command
-gives the same numbers. Out: ``src/adadecay/lab/stats/coverage.toml`` (which reports
-read), ``benchmarks/levels.json`` and ``benchmarks/components.json``;
-``python tools/docs.py`` puts them on the pages. Timings are medians of interleaved
-repeats in processor time of one thread.
+They simulate trials whose truth is known, from seeds, so that the same command gives
+the same numbers. Out: ``src/adadecay/lab/stats/coverage.toml`` (which reports read) and
+``benchmarks/levels.json``; ``python tools/docs.py`` puts them on the pages.
 """
 
 import argparse
 import json
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +18,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from adadecay.lab.stats import intervals, significance
+from adadecay.lab.stats import intervals
+from adadecay.lab.stats.significance import holm_adjusted, sign_flip
 
 ROOT = Path(__file__).resolve().parents[1]
 COVERAGE = ROOT / "src/adadecay/lab/stats/coverage.toml"
@@ -91,7 +86,7 @@ def false_positives(shape: str, count: int, runs: int, seed: int) -> dict[str, A
     rng = np.random.default_rng([seed, count, 7])
     samples = pairs(shape, (runs, count), rng)
     found = {
-        "sign-flip": sum(significance.sign_flip(s, seed=1) <= 0.05 for s in samples),
+        "sign-flip": sum(sign_flip(s, seed=1) <= 0.05 for s in samples),
         "interval": sum(
             not intervals.paired_intervals(sample, seed=1)(0.95).holds(0)
             for sample in samples
@@ -152,26 +147,10 @@ def noise(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> np.nda
 
 def estimates(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the lab's trimmed means of many samples, errors and the freedom."""
-    ordered = np.sort(values, axis=-1)
-    count = ordered.shape[-1]
+    count = values.shape[-1]
     cut = int(intervals.TRIM * count)
-    low, high = ordered[..., cut, None], ordered[..., count - cut - 1, None]
-    clipped = np.clip(ordered, low, high)
-    squares = ((clipped - clipped.mean(-1, keepdims=True)) ** 2).sum(-1)
-    left = count - 2 * cut
-    mean = ordered[..., cut : count - cut].mean(-1)
-    return mean, np.sqrt(squares / (left * (left - 1))), left - 1 - cut
-
-
-def holm(p_values: np.ndarray) -> np.ndarray:
-    """Return Holm's adjusted p-values of each row."""
-    order = np.argsort(p_values, axis=1)
-    ranked = np.take_along_axis(p_values, order, 1)
-    left = np.arange(p_values.shape[1], 0, -1)
-    adjusted = np.maximum.accumulate(np.minimum(1, ranked * left), axis=1)
-    found = np.empty_like(adjusted)
-    np.put_along_axis(found, order, adjusted, 1)
-    return found
+    mean, error = intervals.trimmed_moments(np.sort(values, axis=-1), cut)
+    return mean, error, count - 3 * cut - 1
 
 
 def tables(shape: str, count: int, effects: int, runs: int, seed: int) -> list[float]:
@@ -186,10 +165,13 @@ def tables(shape: str, count: int, effects: int, runs: int, seed: int) -> list[f
         other = shared + noise(shape, (CHUNK, CELLS, OTHERS, count), rng)
         found = (ours - other).reshape(CHUNK, -1, count) + size[:, None]
         mean, error, freedom = estimates(found)
-        zero = holm(2 * stats.t.sf(np.abs(mean / error), freedom)) <= 0.05
-        other_size = holm(2 * stats.t.sf(np.abs((mean - size) / error), freedom))
+        zero, other_size = (
+            holm_adjusted(2 * stats.t.sf(np.abs((mean - null) / error), freedom))
+            <= 0.05
+            for null in (0.0, size)
+        )
         false += zero[:, size == 0].any(axis=1).sum()
-        sizes += (other_size <= 0.05).any(axis=1).sum()
+        sizes += other_size.any(axis=1).sum()
     return [100 * false / runs, 100 * sizes / runs]
 
 
@@ -222,80 +204,9 @@ def measure_levels(runs: int = 10_000, seed: int = 18) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1)
 
 
-def medians(tasks: dict[str, Callable[[], None]], repeats: int) -> dict[str, str]:
-    """Time every task in turn, again and again; return the median milliseconds."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for repeat in range(repeats + 1):
-        for name, task in tasks.items():
-            start = time.process_time()
-            task()
-            if repeat:  # the first round warms up
-                times[name].append(1000 * (time.process_time() - start))
-    return {name: f"{statistics.median(each):.3g}" for name, each in times.items()}
-
-
-def measure_components(repeats: int = 7) -> str:
-    """Return the time of a gradient of each network and of a step of each optimizer."""
-    import torch
-    from torch.nn import functional
-
-    from adadecay.lab import networks, optimizers
-
-    torch.set_num_threads(1)  # as the lab's workers; more would measure contention
-    seeded = torch.Generator().manual_seed
-    found: dict[str, Any] = {"torch": torch.__version__, "networks": {}}
-
-    def network(name: str) -> torch.nn.Module:
-        shape = networks.NETWORKS.get(name).facts["shape"]
-        return networks.make(name, input_shape=shape, classes=10, generator=seeded(0))
-
-    def gradient(name: str, layout: torch.memory_format, batch: int) -> Callable:
-        made = network(name).to(memory_format=layout)
-        shape = networks.NETWORKS.get(name).facts["shape"]
-        images, labels = torch.rand(batch, *shape), torch.arange(batch) % 10
-
-        def task() -> None:
-            made.zero_grad()
-            functional.cross_entropy(made(images), labels).backward()
-
-        return task
-
-    for name in networks.NETWORKS:
-        facts = networks.NETWORKS.get(name).facts
-        batch = 128 if facts["depth"] == "shallow" else 8
-        layouts = {"no": torch.contiguous_format, "yes": torch.channels_last}
-        tasks = {key: gradient(name, kind, batch) for key, kind in layouts.items()}
-        took = medians(tasks, repeats)
-        ratio = float(took["yes"]) / float(took["no"])
-        found["networks"][name] = {
-            "batch": str(batch),
-            "ms per gradient": took["yes" if facts["channels_last"] else "no"],
-            "channels-last ÷ contiguous": f"{ratio:.2f}",
-            "layout used": "channels-last" if facts["channels_last"] else "contiguous",
-        }
-
-    def step(name: str, made: torch.nn.Module, depth: str) -> Callable:
-        for parameter in made.parameters():
-            parameter.grad = 1e-3 * torch.randn_like(parameter)
-        named, given = made.named_parameters(), optimizers.defaults(name, depth)
-        used = optimizers.make(name, named, lr=1e-6, generator=seeded(0), **given)
-        return lambda: used.step(lambda: torch.zeros(()))
-
-    steps: dict[str, dict[str, str]] = {name: {} for name in optimizers.OPTIMIZERS}
-    for name, depth in (("nn-2", "shallow"), ("resnet-18", "deep")):
-        tasks = {each: step(each, network(name), depth) for each in steps}
-        took = medians(tasks, 10 * repeats)
-        for each, shown in steps.items():
-            gradients = optimizers.OPTIMIZERS.get(each).facts["gradients_per_step"]
-            share = float(took[each]) / gradients / float(took["sgd"])
-            shown[f"ms per step, {name} (÷ SGD)"] = f"{took[each]} ({share:.1f})"
-    return json.dumps(found | {"optimizers": steps}, ensure_ascii=False, indent=1)
-
-
 MEASURES = {
     "coverage": (measure_coverage, COVERAGE),
     "levels": (measure_levels, ROOT / "benchmarks/levels.json"),
-    "components": (measure_components, ROOT / "benchmarks/components.json"),
 }
 
 
@@ -303,7 +214,7 @@ def main() -> None:
     """Measure, and write the file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=MEASURES)
-    parser.add_argument("--runs", type=int, help="simulations, or repeats")
+    parser.add_argument("--runs", type=int, help="simulations")
     given = parser.parse_args()
     measure, path = MEASURES[given.what]
     text = measure(given.runs) if given.runs else measure()

@@ -27,8 +27,8 @@ from adadecay.benchmark import train
 from adadecay.benchmark.train import EpochCosts
 from adadecay.commands import app
 from adadecay.lab import Study
+from adadecay.lab.stats.claims import CLAIMS
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.paper_claims import CLAIMS
 from adadecay.lab.stats.scores import spell_cell
 from adadecay.lab.stats.snapshot import write_snapshot
 

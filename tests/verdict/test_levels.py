@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adadecay.lab.stats import holm, trimmed_mean
+from adadecay.lab.stats.intervals import trimmed_mean
+from adadecay.lab.stats.significance import holm, holm_adjusted
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -28,7 +29,7 @@ def test_many_samples_at_once_are_the_labs_trimmed_means(count):
 
 def test_many_tables_at_once_are_adjusted_as_one():
     p_values = np.random.default_rng(0).uniform(0, 0.2, size=(20, 7))
-    for row, adjusted in zip(p_values, tool.holm(p_values), strict=True):
+    for row, adjusted in zip(p_values, holm_adjusted(p_values), strict=True):
         assert adjusted.tolist() == pytest.approx(holm(list(row)))
 
 

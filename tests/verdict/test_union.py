@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import Study
-from adadecay.lab.stats.analysis import analyse
+from adadecay.lab.stats.analysis import analyse, analyse_all, claim_rows, unite
 from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.significance import smallest_difference
 from adadecay.lab.stats.snapshot import write_snapshot
-from adadecay.lab.stats.union import analyse_all, claim_rows, unite
 from adadecay.lab.stats.verdicts import Verdict
 
 

@@ -18,13 +18,13 @@ from simulated_study import (
 )
 
 from adadecay.lab import Study
-from adadecay.lab.stats import claims
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import (
     Effect,
     Verdict,
+    combine,
     judge_effect,
     judge_equivalence,
     judge_published,
@@ -75,9 +75,9 @@ def test_the_size_is_decided_by_its_own_interval():
 
 def test_a_claim_stands_on_signs():
     signs = [Verdict.REPLICATED, Verdict.LARGER, Verdict.SMALLER]
-    assert claims.combine(signs, 3) is Verdict.REPLICATED
-    assert claims.combine([*signs, Verdict.NOT_FOUND], 4) is Verdict.NOT_FOUND
-    assert claims.combine(signs, 4) is Verdict.INCONCLUSIVE
+    assert combine(signs, 3) is Verdict.REPLICATED
+    assert combine([*signs, Verdict.NOT_FOUND], 4) is Verdict.NOT_FOUND
+    assert combine(signs, 4) is Verdict.INCONCLUSIVE
 
 
 def test_a_shortened_study_is_not_comparable_whatever_it_found():
@@ -128,7 +128,7 @@ UNLIKE = Verdict.NOT_COMPARABLE
     ],
 )
 def test_a_claim_stands_with_all_and_falls_with_one(verdicts, expected, combined):
-    assert claims.combine(verdicts, expected) is combined
+    assert combine(verdicts, expected) is combined
 
 
 def verdict_of(name, settings, *, rates=None, evidence=None, **options):

@@ -85,6 +85,15 @@ def bench_scale() -> None:
     )
 
 
+@app.command("components")
+def bench_components(repeats: int = 7) -> None:
+    """Measure a gradient of each network and a step of each optimizer, as JSON."""
+    from adadecay.benchmark.components import measure_components
+
+    found = measure_components(repeats=repeats)
+    typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+
+
 @app.command("look")
 def bench_look(rounds: int = 40) -> None:
     """Measure what a monitor of θ adds to training."""

@@ -22,8 +22,8 @@ def claims(
     A trial that several studies share counts once. Power is the number of published
     differences that the paper's own number of trials would have found.
     """
+    from adadecay.lab.stats.analysis import analyse_all, claim_rows
     from adadecay.lab.stats.snapshot import read_snapshots
-    from adadecay.lab.stats.union import analyse_all, claim_rows
 
     with one_sentence():
         snapshots = read_snapshots(folder)

@@ -9,8 +9,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["TRIM", "decimals_for", "last_tenth", "trial_score", "trimmed_average"]
-
 TRIM: Final = 0.1  # of each tail
 
 

@@ -23,17 +23,6 @@ from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.scoring import trimmed_average
 from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
 
-__all__ = [
-    "Estimate",
-    "Line",
-    "count_earlier",
-    "estimate",
-    "find_uncompared",
-    "measure",
-    "read_states",
-    "summarize",
-]
-
 
 @dataclass(frozen=True)
 class Line:

@@ -18,16 +18,6 @@ import polars as pl
 from adadecay.lab.files import State, check_format, read_record, read_state, read_trial
 from adadecay.lab.plan import Plan, Trial
 
-__all__ = [
-    "Tables",
-    "export",
-    "plan_table",
-    "read_tables",
-    "write_csv",
-    "write_file",
-    "write_parquet",
-]
-
 FORMULA: Final = r"^[=+\-@\t\r]"
 CHUNK: Final = (
     250  # trials at a time: Python's numbers take much room, a frame's little

@@ -16,8 +16,6 @@ from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import candidates, choose, shortened_in
 
-__all__ = ["Caveat", "caveats", "counts", "is_finished"]
-
 
 @dataclass(frozen=True)
 class Caveat:

@@ -14,7 +14,7 @@ from adadecay.lab.report import series
 from adadecay.lab.report.lines import curves, effective_decays, profile, sweeps, thetas
 from adadecay.lab.report.style import (
     INK,
-    VERDICT_COLOURS,
+    VERDICTS,
     ZOOM,
     Figure,
     Section,
@@ -24,8 +24,6 @@ from adadecay.lab.report.style import (
 from adadecay.lab.report.tables import comparison_rows
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.compare import Judged
-
-__all__ = ["FORESTS", "forest_of_all", "forest_of_contrasts", "make_figures"]
 
 FORESTS: Final = Section("differences", "Differences", "")
 
@@ -86,8 +84,8 @@ def _zero() -> Any:
 
 
 def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
-    known = [name for name in VERDICT_COLOURS if name in set(table["verdict"])]
-    colours = [VERDICT_COLOURS[name] for name in known]
+    known = [name for name in VERDICTS if name in set(table["verdict"])]
+    colours = [VERDICTS[name][1] for name in known]
     colour = alt.Color(
         "verdict:N",
         title=None,
@@ -179,7 +177,7 @@ def _contrasts(table: pl.DataFrame, cell: str, *, last: bool) -> Any:
     title = "AdaDecay − other (points)" if last else None
     scale = alt.X("low:Q", title=title, axis=alt.Axis(labels=last, tickCount=6))
     colour = alt.condition(
-        "datum.low > 0", alt.value(VERDICT_COLOURS["helps"]), alt.value("#7f7f7f")
+        "datum.low > 0", alt.value(VERDICTS["helps"][1]), alt.value("#7f7f7f")
     )
     base = alt.Chart(table).encode(
         y=alt.Y("against:N", sort=order, title=None, axis=axis)

@@ -20,12 +20,9 @@ from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.tables import arm_rows, comparison_rows, comparison_table
 from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.paper_claims import cells_of_the_paper
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import standard
+from adadecay.lab.stats.selection import cells_of_the_paper, standard
 from adadecay.lab.tables import write_csv as write_frame
-
-__all__ = ["IMAGES", "escape", "tex_tables", "write_csv", "write_images", "write_tex"]
 
 IMAGES: Final = ("png", "svg", "pdf")
 MISSING: Final = "--"

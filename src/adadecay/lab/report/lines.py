@@ -16,8 +16,6 @@ from adadecay.lab.report import series
 from adadecay.lab.report.style import INK, ZOOM, Figure, Section, Theme, ramp, tips
 from adadecay.lab.stats.analysis import Analysis
 
-__all__ = ["curves", "effective_decays", "profile", "sweep_title", "sweeps", "thetas"]
-
 CURVES: Final = Section(
     "curves",
     "Over the epochs",

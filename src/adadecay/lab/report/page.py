@@ -20,28 +20,11 @@ from adadecay.lab import paper
 from adadecay.lab.report import tables, text
 from adadecay.lab.report.caveats import caveats, counts
 from adadecay.lab.report.charts import FORESTS, make_figures
-from adadecay.lab.report.style import DARK, Figure, Section, Theme
+from adadecay.lab.report.style import DARK, VERDICTS, Figure, Section, Theme
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.claims import CLAIM_RULES
 from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.verdicts import EFFECT_RULES, RULES
+from adadecay.lab.stats.verdicts import CLAIM_RULES, EFFECT_RULES, RULES
 
-__all__ = ["render"]
-
-ICONS: Final = {
-    "replicated": "✓",
-    "same sign, larger": "↑",
-    "same sign, smaller": "↓",
-    "helps": "✓",
-    "contradicted": "✕",
-    "hurts": "✕",
-    "not found": "○",
-    "inconclusive": "?",
-    "no evidence": "?",
-    "not comparable": "≠",
-    "not tested": "·",
-    "chosen on the scores shown": "·",
-}
 MOST_CARDS: Final = 24
 
 
@@ -76,7 +59,7 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         loader=jinja2.PackageLoader("adadecay.lab", "report"),
     )
-    environment.filters["icon"] = ICONS.__getitem__
+    environment.filters["icon"] = lambda verdict: VERDICTS[verdict][0]
     environment.filters["slug"] = lambda text: re.sub(r"\W+", "-", text)
     environment.filters["signed"] = text.signed
     return environment.get_template("page.html.jinja")

@@ -20,18 +20,6 @@ from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
 from adadecay.lab.stats.selection import DECAY
 
-__all__ = [
-    "curves",
-    "difference_rows",
-    "differences",
-    "effective_decay",
-    "profiles",
-    "sweep",
-    "sweep_paths",
-    "theta_by_layer",
-    "theta_spread",
-]
-
 FEWEST: Final = 3  # points that make a line, or a figure of effective decay
 MOST_LAYERS: Final = 16
 MOST_POINTS: Final = 101
@@ -53,21 +41,18 @@ def curves(analysis: Analysis) -> pl.DataFrame:
     table = complete(results).filter(
         pl.col("score").is_not_null(), pl.col("status") != "failed"
     )
-    frames = []
-    kept = table.select("cell", "optimizer", "epoch", "score")
-    for (cell, optimizer), rows in kept.group_by(
-        "cell", "optimizer", maintain_order=True
-    ):
-        frame = _curve(rows, analysis.trim)
-        frames.append(
-            frame.select(
-                pl.lit(spell_cell(str(cell or ""))).alias("where"),
-                pl.lit(optimizer).alias("optimizer"),
-                "epoch",
-                pl.col("mean", "low", "high").round(4),
-                "trials",
-            )
+    frames = [
+        _curve(rows, analysis.trim).select(
+            pl.lit(spell_cell(str(cell or ""))).alias("where"),
+            pl.lit(optimizer).alias("optimizer"),
+            "epoch",
+            pl.col("mean", "low", "high").round(4),
+            "trials",
         )
+        for (cell, optimizer), rows in table.group_by(
+            "cell", "optimizer", maintain_order=True
+        )
+    ]
     return pl.concat(frames) if frames else pl.DataFrame()
 
 

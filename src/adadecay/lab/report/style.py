@@ -12,23 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import altair as alt
+import numpy as np
 import polars as pl
 
 from adadecay.lab.stats.analysis import Analysis
-
-__all__ = [
-    "DARK",
-    "INK",
-    "VERDICT_COLOURS",
-    "ZOOM",
-    "Figure",
-    "Look",
-    "Section",
-    "Theme",
-    "looks",
-    "ramp",
-    "tips",
-]
 
 # Without a key the wheel scrolls the page, as a reader expects.
 ZOOM: Final = "wheel![event.shiftKey || event.ctrlKey]"
@@ -67,38 +54,31 @@ DARK: Final = {
     "#7f7f7f": "#a8a8a8",
     "#5b6472": "#aab2bf",
 }
-# Blue for, vermilion against, grey for neither: no red and green.
-VERDICT_COLOURS: Final = {
-    "replicated": "#0072b2",
-    "same sign, larger": "#56b4e9",
-    "same sign, smaller": "#56b4e9",
-    "helps": "#0072b2",
-    "contradicted": "#d55e00",
-    "hurts": "#d55e00",
-    "not found": "#cc79a7",
-    "inconclusive": "#7f7f7f",
-    "no evidence": "#7f7f7f",
-    "not comparable": "#5b6472",
-    "not tested": "#5b6472",
-    "chosen on the scores shown": "#5b6472",
+# The sign and the colour of a verdict: blue for, vermilion against, grey for neither.
+VERDICTS: Final = {
+    "replicated": ("✓", "#0072b2"),
+    "same sign, larger": ("↑", "#56b4e9"),
+    "same sign, smaller": ("↓", "#56b4e9"),
+    "helps": ("✓", "#0072b2"),
+    "contradicted": ("✕", "#d55e00"),
+    "hurts": ("✕", "#d55e00"),
+    "not found": ("○", "#cc79a7"),
+    "inconclusive": ("?", "#7f7f7f"),
+    "no evidence": ("?", "#7f7f7f"),
+    "not comparable": ("≠", "#5b6472"),
+    "not tested": ("·", "#5b6472"),
+    "chosen on the scores shown": ("·", "#5b6472"),
 }
-
-
 # Mid-light, ordered, and told apart by colour-blind readers (after Paul Tol).
 RAMP: Final = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377")
 
 
 def ramp(count: int) -> list[str]:
     """Return ``count`` colours in order, for layers from the input to the output."""
-    stops = [[int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in RAMP]
-    found = []
-    for place in range(count):
-        at = place * (len(stops) - 1) / max(1, count - 1)
-        first = min(int(at), len(stops) - 2)
-        pairs = zip(stops[first], stops[first + 1], strict=True)
-        mixed = [round(a + (b - a) * (at - first)) for a, b in pairs]
-        found.append("#" + "".join(f"{value:02x}" for value in mixed))
-    return found
+    stops = np.array([list(bytes.fromhex(each[1:])) for each in RAMP])
+    at = np.linspace(0, len(stops) - 1, count)
+    mixed = [np.interp(at, range(len(stops)), part).round() for part in stops.T]
+    return ["#" + bytes(each).hex() for each in np.stack(mixed, 1).astype(np.uint8)]
 
 
 def looks(names: Mapping[str, str]) -> dict[str, Look]:

@@ -17,16 +17,6 @@ from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, published_cell
 
-__all__ = [
-    "Column",
-    "Table",
-    "arm_rows",
-    "arm_table",
-    "comparison_rows",
-    "comparison_table",
-    "matrix",
-]
-
 Row = dict[str, Any]
 
 

@@ -16,8 +16,6 @@ from adadecay.lab.stats.compare import Comparison
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
-__all__ = ["DASH", "Numbers", "claim_words", "effect_words", "headline", "plural"]
-
 DASH = "–"
 
 

@@ -1,9 +1,9 @@
-"""Across cells: how each optimizer stands to the baseline over all cells at once.
+"""Averages over many trials: standings across cells, and the mean of θ.
 
-In: arms of several cells, and one reference for each cell. Out: for each optimizer the
-mean over cells of its paired difference from the reference. Cells differ in scale, so
-differences are in units of the reference's spread from seed to seed; positive is
-better.
+In: arms of several cells, and one reference for each cell; the table of rates. Out: for
+each optimizer the mean over cells of its paired difference from the reference, in units
+of the reference's spread from seed to seed, since cells differ in scale; and for each
+arm that recorded θ its mean over layers and epochs.
 """
 
 import math
@@ -11,14 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy import stats
 
 from adadecay.lab.stats.compare import common_scores
-from adadecay.lab.stats.intervals import LEVEL, Interval, TrimmedMean, trimmed_mean
+from adadecay.lab.stats.intervals import (
+    LEVEL,
+    Interval,
+    TrimmedMean,
+    trimmed_mean,
+    trimmed_t,
+)
 from adadecay.lab.stats.scores import Arm
-
-__all__ = ["Standing", "performance_profile", "standings"]
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +75,7 @@ def standings(arms: Sequence[Arm], references: Mapping[str, Arm]) -> list[Standi
 def _standing(label: str, members: Sequence[tuple[Arm, Arm, float]]) -> Standing:
     values = np.concatenate(
         [
-            _sign(arm) * (arm.scores - (reference.average() or 0.0)) / spread
+            arm.sign * (arm.scores - (reference.average() or 0.0)) / spread
             for arm, reference, spread in members
         ]
     )
@@ -84,10 +89,6 @@ def _standing(label: str, members: Sequence[tuple[Arm, Arm, float]]) -> Standing
     return Standing(label, len(members), int(values.size), mean, interval, values)
 
 
-def _sign(arm: Arm) -> float:
-    return 1.0 if arm.larger_is_better else -1.0
-
-
 def _difference(arm: Arm, reference: Arm) -> TrimmedMean | None:
     """Return the difference in one cell: paired, or of two samples without pairs."""
     paired, _ = common_scores(arm, reference)
@@ -96,7 +97,7 @@ def _difference(arm: Arm, reference: Arm) -> TrimmedMean | None:
     ours, theirs = trimmed_mean(arm.scores), trimmed_mean(reference.scores)
     if ours is None or theirs is None:
         return None
-    mean = _sign(arm) * (ours.mean - theirs.mean)
+    mean = arm.sign * (ours.mean - theirs.mean)
     return _sum_of([ours, theirs], [1.0, 1.0], mean)
 
 
@@ -122,3 +123,86 @@ def _sum_of(
     shares = [v**2 / part.freedom for v, part in zip(variances, parts, strict=True)]
     freedom = sum(variances) ** 2 / sum(shares) if sum(shares) else 1.0
     return TrimmedMean(mean, math.sqrt(sum(variances)), freedom)
+
+
+@dataclass(frozen=True, eq=False)
+class ThetaAverage:
+    """The mean of θ in one arm, over layers and epochs; interval over trials.
+
+    Each tensor counts alike, whatever its size. ``lowest`` and ``highest`` are the
+    means of single ones. ``power`` is the mean of Σθw²/Σw², the rate at which the norm
+    of a layer shrinks beside SGD's; None where it is not known.
+    """
+
+    where: str
+    optimizer: str
+    name: str
+    alpha: float | None
+    trials: int
+    mean: float
+    sample: NDArray[np.float64]
+    lowest: float
+    highest: float
+    power: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean, over trials."""
+        return self.at(LEVEL)
+
+    def at(self, level: float) -> Interval | None:
+        """Return the interval of the mean at a level; None below two trials."""
+        return trimmed_t(self.sample, level=level)
+
+
+def theta_averages(
+    rates: pl.DataFrame | None, arms: Sequence[Arm]
+) -> list[ThetaAverage]:
+    """Return the mean of θ for each arm that recorded it, over its finished trials."""
+    if rates is None or rates.is_empty():
+        return []
+    # Averaged over epochs before anything else: a large study has millions of rows.
+    known = [name for name in ("mean_theta", "power_theta") if name in rates.columns]
+    finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
+    layers = finite.group_by("trial", "layer", maintain_order=True).agg(
+        pl.col(known).cast(pl.Float64).mean()
+    )
+    table = layers.with_columns(pl.col("trial").cast(pl.String)).collect()
+    parts = {str(key): rows for (key,), rows in table.group_by("trial")}
+    found = []
+    for arm in arms:
+        inside = [parts[trial] for trial in arm.trials if trial in parts]
+        if inside:
+            found.append(_average(arm, pl.concat(inside)))
+    return found
+
+
+def _average(arm: Arm, rows: pl.DataFrame) -> ThetaAverage:
+    known = [name for name in ("mean_theta", "power_theta") if name in rows.columns]
+    single = rows.group_by("layer").agg(pl.col("mean_theta").mean())["mean_theta"]
+    averaged = rows.group_by("trial", maintain_order=True).agg(pl.col(known).mean())
+    sample = averaged["mean_theta"].to_numpy()
+    return ThetaAverage(
+        arm.where,
+        arm.optimizer,
+        arm.name,
+        arm.setting.get("optimizer.alpha"),
+        int(sample.size),
+        _middle(sample),
+        sample,
+        float(single.to_numpy().min()),
+        float(single.to_numpy().max()),
+        _power(averaged),
+    )
+
+
+def _power(averaged: pl.DataFrame) -> float | None:
+    if "power_theta" not in averaged.columns:
+        return None
+    sample = averaged["power_theta"].drop_nulls().to_numpy()
+    return _middle(sample[np.isfinite(sample)])
+
+
+def _middle(sample: np.ndarray) -> float:
+    estimate = trimmed_mean(sample)
+    return estimate.mean if estimate else float(sample.mean())

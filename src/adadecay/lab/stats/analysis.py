@@ -1,26 +1,34 @@
 """The analysis of a study: everything the report prints, computed once.
 
 In: :class:`StudyData`. Out: :class:`Analysis`: arms, the family of comparisons with
-their verdicts, the claims, θ, and how each optimizer stands across cells.
+their verdicts, the claims, θ, and how each optimizer stands across cells. Several
+studies: each claim judged once on the union of their trials, none counted twice, and
+beside it what the paper's own number of trials could have shown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import polars as pl
 
-from adadecay.lab.stats.aggregate import Standing, standings
-from adadecay.lab.stats.claims import ClaimResult, Select
+from adadecay.lab import paper
+from adadecay.lab.scoring import TRIM
+from adadecay.lab.stats.aggregate import (
+    Standing,
+    ThetaAverage,
+    standings,
+    theta_averages,
+)
+from adadecay.lab.stats.claims import CLAIMS, ClaimResult
 from adadecay.lab.stats.compare import (
-    CHOSEN,
     Comparison,
     Judged,
+    common_scores,
     compare_family,
     shortened,
 )
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.intervals import TRIM
-from adadecay.lab.stats.paper_claims import CLAIMS
 from adadecay.lab.stats.scores import (
     SETTINGS,
     SUPERSEDED,
@@ -31,14 +39,17 @@ from adadecay.lab.stats.scores import (
 from adadecay.lab.stats.selection import (
     Pair,
     baselines_around,
+    cells_of_the_paper,
     choose,
     default_baseline,
     own_pairs,
+    standard,
 )
-from adadecay.lab.stats.theta import ThetaAverage, theta_averages
+from adadecay.lab.stats.significance import smallest_difference
 from adadecay.lab.stats.verdicts import judge_published
 
-__all__ = ["Analysis", "analyse"]
+Select = Callable[[Sequence[Arm]], list[Pair]]
+SMALLER_DECAY: Final = 3.5e-4  # 0.7 × the paper's λ: about what AdaDecay decays by
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,23 +147,14 @@ def _compare(family: Sequence[Pair], trim: float) -> dict[object, Comparison]:
     for pair in family:
         if pair.chosen_on_scores:
             (shown,) = compare_family([(pair.ours, pair.other)], trim=trim)
-            compared[pair.key] = Comparison(
-                pair.ours,
-                pair.other,
-                shown.pairs,
-                shown.paired,
-                shown.difference,
-                notes=(CHOSEN, *shown.notes),
-            )
+            compared[pair.key] = shown.untested()
     return compared
 
 
 def _judge(data: StudyData, comparison: Comparison, pair: Pair) -> Judged:
-    published = pair.published
-    if pair.chosen_on_scores:
-        return Judged(comparison, published, None, chosen_on_scores=True)
-    if not data.paper or not published:  # 0 has no direction to confirm
-        return Judged(comparison, published, None)
+    chosen, published = pair.chosen_on_scores, pair.published
+    if chosen or not data.paper or not published:  # 0 has no direction to confirm
+        return Judged(comparison, published, None, chosen_on_scores=chosen)
     short = shortened(data, comparison)
     verdict = judge_published(
         comparison.interval, published, comparison.size, shortened=short
@@ -170,3 +172,97 @@ def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
         if len(others) == 1:
             references[arm.place] = others[0]
     return standings(arms, references) if len(references) > 1 else []
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimRow:
+    """One claim over all studies.
+
+    ``covered`` counts its comparisons that are there, ``powered`` those among them
+    whose published difference the paper's own number of trials would have found four
+    times in five, and ``sized`` those that have a published difference.
+    """
+
+    result: ClaimResult
+    covered: int
+    cells: int
+    powered: int
+    sized: int
+
+
+def unite(studies: Sequence[StudyData]) -> StudyData:
+    """Return the union of studies with the same score: each trial once."""
+    results = pl.concat([each.results for each in studies], how="diagonal_relaxed")
+    results = results.unique(["trial", "epoch"], keep="first", maintain_order=True)
+    if "setting" in results.columns:  # one label for a setting, whatever studies say
+        names = {"cell", "optimizer", "method"} & set(results.columns)
+        known = pl.col("setting").is_not_null()
+        results = results.with_columns(
+            pl.when(known)
+            .then(pl.col(name).first().over("setting"))
+            .otherwise(name)
+            .alias(name)
+            for name in sorted(names)
+        )
+    rates = [each.rates for each in studies if each.rates is not None]
+    joined = pl.concat(rates, how="diagonal_relaxed") if rates else None
+    if joined is not None:
+        joined = joined.unique(["trial", "epoch", "layer"], maintain_order=True)
+    return replace(studies[0], results=results, rates=joined, name="all studies")
+
+
+def control_pairs(arms: Sequence[Arm]) -> list[Pair]:
+    """Return the comparisons that tell the size of the decay from its pattern.
+
+    AdaDecay against SGD at a smaller λ, shuffled and unit-mean (a claim has matched),
+    and each control against SGD.
+    """
+    pairs = []
+    for inside in cells_of_the_paper(arms).values():
+        ours, sgd = standard(inside, "adadecay"), standard(inside, "sgd")
+        smaller = standard(inside, "sgd", weight_decay=SMALLER_DECAY)
+        controls = [standard(inside, name) for name in ("shuffled", "unit-mean")]
+        matched = [arm for arm in inside if arm.setting.get("optimizer.by") == "mean"]
+        wanted = [(ours, other) for other in (smaller, *controls)]
+        wanted += [(control, sgd) for control in (*matched, *controls)]
+        pairs += [Pair(a, b) for a, b in wanted if a is not None and b is not None]
+    return pairs
+
+
+def analyse_all(studies: Sequence[StudyData]) -> list[Analysis]:
+    """Return the analysis of all studies that hold nothing out, and of all that do.
+
+    Each is one family of comparisons. Choosing a setting needs held-out data, so a
+    trial with some is another experiment and is not mixed with the rest.
+    """
+    parts = [[e for e in studies if bool(e.chosen) == held] for held in (False, True)]
+    return [analyse(unite(part), pairs=control_pairs) for part in parts if part]
+
+
+def claim_rows(analyses: Sequence[Analysis]) -> list[ClaimRow]:
+    """Return each claim once, from the analysis that tests it."""
+    results: dict[str, ClaimResult] = {}
+    for each in [result for analysis in analyses for result in analysis.claims]:
+        known = results.get(each.claim.name)
+        if known is None or not (known.judged or known.thetas):
+            results[each.claim.name] = each
+    return [_row(each) for each in results.values()]
+
+
+def _row(result: ClaimResult) -> ClaimRow:
+    judged = result.judged
+    cells = {each.comparison.ours.place for each in judged}
+    cells |= {each.where for each in result.thetas}
+    sized = [each for each in judged if each.published]
+    powered = sum(map(_could_be_found, sized))
+    covered = len(judged) or len(result.thetas)
+    return ClaimRow(result, covered, len(cells), powered, len(sized))
+
+
+def _could_be_found(judged: Judged) -> bool:
+    """Return whether the paper's trials would have found its own difference."""
+    comparison = judged.comparison
+    differences, _ = common_scores(comparison.ours, comparison.other)
+    trials = paper.TRIALS.get(paper.canonical(comparison.ours.cell[0]), 50)
+    least = smallest_difference(differences, pairs=trials)
+    return least is not None and least <= abs(judged.published or 0.0)

@@ -5,7 +5,7 @@ Holm-adjusted over the whole family. Positive always means that ours is better.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from adadecay.lab.scoring import TRIM
 from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.intervals import (
     LEVEL,
-    TRIM,
     Interval,
     paired_intervals,
     trimmed_mean,
@@ -34,15 +34,6 @@ from adadecay.lab.stats.significance import (
     smallest_difference,
 )
 from adadecay.lab.stats.verdicts import Effect, Verdict, judge_effect
-
-__all__ = [
-    "CHOSEN",
-    "Comparison",
-    "Judged",
-    "common_scores",
-    "compare_family",
-    "shortened",
-]
 
 CHOSEN: Final = "chosen on the scores shown"
 
@@ -83,6 +74,20 @@ class Comparison:
     def effect(self) -> Effect:
         """Whether ours helps, hurts, or neither was shown."""
         return judge_effect(self.interval)
+
+    def turned(self) -> "Comparison":
+        """Return the difference and its interval the other way round."""
+        gap, found = self.difference, self.interval
+        if found is not None:
+            found = replace(found, low=-found.high, high=-found.low)
+        gap = None if gap is None else -gap
+        return replace(self, difference=gap, interval=found)
+
+    def untested(self) -> "Comparison":
+        """Return the difference alone, of two that were chosen on the scores shown."""
+        notes = (CHOSEN, *self.notes)
+        given = (self.ours, self.other, self.pairs, self.paired, self.difference)
+        return Comparison(*given, notes=notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,40 +149,41 @@ def compare_family(
     Returns:
         One comparison for each pair, in their order.
     """
-    judged = [_compare(ours, other, trim, level) for ours, other in pairs]
-    able = [i for i, (comparison, _, _) in enumerate(judged) if comparison.alone]
-    intervals = holm_intervals(
-        [judged[i][1] for i in able], [judged[i][2](0.0) for i in able], level=level
-    )
-    adjusted = holm([comparison.p_value for comparison, _, _ in judged])
+    drawn = [_compare(ours, other, trim, level) for ours, other in pairs]
+    adjusted = holm([comparison.p_value for comparison, _, _ in drawn])
     found = [
         replace(comparison, p_holm=p_holm)
-        for (comparison, _, _), p_holm in zip(judged, adjusted, strict=True)
+        for (comparison, _, _), p_holm in zip(drawn, adjusted, strict=True)
     ]
+    able = [i for i, comparison in enumerate(found) if comparison.alone]
     together = 1 - (1 - level) / max(1, len(able))
-    for i, interval in zip(able, intervals, strict=True):
-        found[i] = _with_interval(found[i], interval, trim)
-        found[i] = replace(found[i], joint=judged[i][1](together))
-    nulls = {i: published[i] for i in able if published and published[i] is not None}
-    sizes = holm_intervals(
-        [judged[i][1] for i in nulls],
-        [judged[i][2](null) for i, null in nulls.items() if null is not None],
-        nulls=[null for null in nulls.values() if null is not None],
-        level=level,
-    )
-    for i, size in zip(nulls, sizes, strict=True):
+    for i, interval in _holm(drawn, dict.fromkeys(able, 0.0), level).items():
+        smallest = None
+        if interval is not None and found[i].paired:
+            values, _ = common_scores(*pairs[i])
+            smallest = smallest_difference(values, level=interval.level, trim=trim)
+        joint = drawn[i][1](together)
+        found[i] = replace(found[i], interval=interval, joint=joint, smallest=smallest)
+    known = {i: null for i, null in enumerate(published) if null is not None}
+    nulls = {i: known[i] for i in able if i in known}
+    for i, size in _holm(drawn, nulls, level).items():
         found[i] = replace(found[i], size=size)
     return found
 
 
-def _with_interval(
-    comparison: Comparison, interval: Interval | None, trim: float
-) -> Comparison:
-    smallest = None
-    if interval is not None and comparison.paired:
-        values, _ = common_scores(comparison.ours, comparison.other)
-        smallest = smallest_difference(values, level=interval.level, trim=trim)
-    return replace(comparison, interval=interval, smallest=smallest)
+def _holm(
+    drawn: Sequence[tuple[Comparison, Maker, Tester]],
+    nulls: Mapping[int, float],
+    level: float,
+) -> dict[int, Interval | None]:
+    """Return the Holm-adjusted intervals of the tests of some null values."""
+    intervals = holm_intervals(
+        [drawn[i][1] for i in nulls],
+        [drawn[i][2](null) for i, null in nulls.items()],
+        nulls=list(nulls.values()),
+        level=level,
+    )
+    return dict(zip(nulls, intervals, strict=True))
 
 
 def common_scores(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
@@ -188,111 +194,89 @@ def common_scores(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]
     ]
     first = ours.scores[[i for i, _ in shared]]
     second = other.scores[[j for _, j in shared]]
-    sign = 1.0 if ours.larger_is_better else -1.0
-    return sign * (first - second), (first, second)
+    return ours.sign * (first - second), (first, second)
 
 
 def _compare(
     ours: Arm, other: Arm, trim: float, level: float
 ) -> tuple[Comparison, Maker, Tester]:
-    values, (first, second) = common_scores(ours, other)
-    if values.size < 2 and min(ours.scores.size, other.scores.size) >= 2:
-        return _compare_unpaired(ours, other, trim, level)
-    seed = zlib.crc32(values.tobytes())  # of the sample: no label changes a result
-    at = paired_intervals(values, trim=trim, seed=seed)
-    estimate = trimmed_mean(values, trim=trim)
-    difference = float(values.mean()) if values.size else None
-    if estimate is not None:  # the middle of the interval, even where most are ties
-        difference = estimate.mean
+    """Return a comparison by itself, its interval by level, and its p-value by null."""
+    values, scores = common_scores(ours, other)
+    samples = ours.sign * ours.scores, ours.sign * other.scores
+    apart = yuen(*samples, level=level, trim=trim)
+    p_yuen = apart[1] if apart else None
+    paired = values.size >= 2 or min(ours.scores.size, other.scores.size) < 2
+    if paired:
+        seed = zlib.crc32(values.tobytes())  # of the sample: no label changes a result
+        p_value = sign_flip(values, trim=trim, seed=seed) if values.size > 1 else None
+        at = paired_intervals(values, trim=trim, seed=seed)
+        estimate = trimmed_mean(values, trim=trim)
+        test: Tester = estimate.p_value if estimate else lambda null: 1.0
+        # The middle of the interval, even where most are ties.
+        single = float(values.mean()) if values.size else None
+        difference = estimate.mean if estimate else single
+    else:
+        p_value = p_yuen
+        at, test = _apart(*samples, trim)
+        means = [float(stats.trim_mean(arm.scores, trim)) for arm in (ours, other)]
+        difference = ours.sign * (means[0] - means[1])
     comparison = Comparison(
         ours,
         other,
-        pairs=int(values.size),
-        paired=True,
+        pairs=int(values.size) if paired else 0,
+        paired=paired,
         difference=difference,
         alone=at(level),
-        p_value=sign_flip(values, trim=trim, seed=seed) if values.size > 1 else None,
-        improvement=_improvement(ours, other),
-        correlation=seed_correlation(first, second),
-        notes=(
-            *_notes(ours, other, int(values.size)),
-            *_opposed(ours, other, difference, trim),
-        ),
-    )
-    unpaired = yuen(ours.scores, other.scores, level=level, trim=trim)
-    if unpaired is not None:
-        comparison = replace(comparison, p_yuen=unpaired[1])
-    return comparison, at, estimate.p_value if estimate else lambda null: 1.0
-
-
-def _compare_unpaired(
-    ours: Arm, other: Arm, trim: float, level: float
-) -> tuple[Comparison, Maker, Tester]:
-    sign = 1.0 if ours.larger_is_better else -1.0
-
-    def at(asked: float) -> Interval | None:
-        found = yuen(sign * ours.scores, sign * other.scores, level=asked, trim=trim)
-        return found[0] if found else None
-
-    def test(null: float) -> float:
-        shifted = sign * ours.scores - null
-        found = yuen(shifted, sign * other.scores, level=level, trim=trim)
-        return found[1] if found else 1.0
-
-    found = yuen(ours.scores, other.scores, level=level, trim=trim)
-    p_value = found[1] if found else None
-    means = [float(stats.trim_mean(arm.scores, trim)) for arm in (ours, other)]
-    comparison = Comparison(
-        ours,
-        other,
-        pairs=0,
-        paired=False,
-        difference=sign * (means[0] - means[1]),
-        alone=at(level),
         p_value=p_value,
-        p_yuen=p_value,
-        improvement=_improvement(ours, other),
-        notes=("no common seeds: Yuen's test for unpaired trials",),
+        p_yuen=p_yuen,
+        improvement=improvement(*samples),
+        correlation=seed_correlation(*scores),
+        notes=tuple(_notes(ours, other, int(values.size), difference, trim))
+        if paired
+        else ("no common seeds: Yuen's test for unpaired trials",),
     )
     return comparison, at, test
 
 
-def _improvement(ours: Arm, other: Arm) -> float | None:
-    if ours.larger_is_better:
-        return improvement(ours.scores, other.scores)
-    return improvement(-ours.scores, -other.scores)
+def _apart(ours: Floats, other: Floats, trim: float) -> tuple[Maker, Tester]:
+    """Return Yuen's interval and test for two samples without common seeds."""
+
+    def at(level: float) -> Interval | None:
+        found = yuen(ours, other, level=level, trim=trim)
+        return found[0] if found else None
+
+    def test(null: float) -> float:
+        found = yuen(ours - null, other, trim=trim)
+        return found[1] if found else 1.0
+
+    return at, test
 
 
-def _opposed(
-    ours: Arm, other: Arm, difference: float | None, trim: float
-) -> tuple[str, ...]:
-    """Say so where the averages shown differ the other way than the pairs do."""
-    first, second = ours.average(trim=trim), other.average(trim=trim)
-    if first is None or second is None or difference is None:
-        return ()
-    gap = (first - second) * (1.0 if ours.larger_is_better else -1.0)
-    if gap * difference >= 0:
-        return ()
-    text = f"{gap:+.3g}".replace("-", "−")
-    return (f"the averages differ by {text}: each leaves out its own extreme trials",)
-
-
-def _notes(ours: Arm, other: Arm, pairs: int) -> tuple[str, ...]:
-    notes = []
+def _notes(
+    ours: Arm, other: Arm, pairs: int, difference: float | None, trim: float
+) -> Iterator[str]:
+    """Say what is missing, and where the averages differ the other way."""
+    least = least_sign_flip(pairs)
     if pairs == 0:
-        notes.append("no finished pair of trials")
+        yield "no finished pair of trials"
     elif pairs == 1:
-        notes.append("one pair of trials has no interval")
-    elif least_sign_flip(pairs) > 1 - LEVEL:
-        least = least_sign_flip(pairs)
-        notes.append(f"{pairs} pairs: a sign-flip test cannot go below p = {least:.2g}")
+        yield "one pair of trials has no interval"
+    elif least > 1 - LEVEL:
+        yield f"{pairs} pairs: a sign-flip test cannot go below p = {least:.2g}"
     if ours.scores.size != other.scores.size:
-        notes.append(
+        yield (
             f"{ours.scores.size} against {other.scores.size} finished trials: only "
             f"the {pairs} with common seeds are compared"
         )
     for arm in (ours, other):
         for status in ("diverged", "failed"):
             if arm.counts.get(status):
-                notes.append(f"{arm.counts[status]} {status} in {arm.optimizer}")
-    return tuple(notes)
+                yield f"{arm.counts[status]} {status} in {arm.optimizer}"
+    first, second = ours.average(trim=trim), other.average(trim=trim)
+    if first is not None and second is not None and difference is not None:
+        gap = ours.sign * (first - second)
+        if gap * difference < 0:
+            text = f"{gap:+.3g}".replace("-", "−")
+            yield (
+                f"the averages differ by {text}: each leaves out its own extreme trials"
+            )

@@ -17,8 +17,6 @@ from adadecay.lab.stats.scores import SETTINGS
 from adadecay.lab.study import Study
 from adadecay.lab.tables import Tables
 
-__all__ = ["StudyData", "load", "shown_table", "shown_value", "study_data"]
-
 # What statistics and report read; a large study's other columns are let go at once.
 COLUMNS: Final = (
     "trial",

@@ -18,19 +18,6 @@ from scipy import stats
 
 from adadecay.lab.scoring import TRIM
 
-__all__ = [
-    "BOOTSTRAP_FROM",
-    "LEVEL",
-    "RESAMPLES",
-    "TRIM",
-    "Interval",
-    "TrimmedMean",
-    "paired_intervals",
-    "trimmed_mean",
-    "trimmed_t",
-    "yuen",
-]
-
 LEVEL: Final = 0.95
 BOOTSTRAP_FROM: Final = 30
 RESAMPLES: Final = 9999
@@ -85,17 +72,24 @@ def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None
     if count < 2:
         return None
     cut = int(trim * count)
-    clipped = np.clip(ordered, ordered[cut], ordered[count - cut - 1])
-    squares = float(((clipped - clipped.mean()) ** 2).sum())
     if ordered[cut] == ordered[count - cut - 1]:
-        # All but the tails are equal: the tails are then all that is known of spread.
-        cut, squares = 0, float(((ordered - ordered.mean()) ** 2).sum())
-    left = count - 2 * cut
-    freedom = max(1, left - 1 - cut)  # heavy trimming of few would leave none
-    mean = float(ordered[cut : count - cut].mean())
+        cut = 0  # all but the tails are equal: they are all that is known of spread
+    mean, error = trimmed_moments(ordered, cut)
+    freedom = max(1, count - 3 * cut - 1)  # heavy trimming of few would leave none
     if ordered[0] == ordered[-1]:
         return TrimmedMean(float(ordered[0]), 0.0, freedom)
-    return TrimmedMean(mean, math.sqrt(squares / (left * (left - 1))), freedom)
+    return TrimmedMean(float(mean), float(error), freedom)
+
+
+def trimmed_moments(ordered: Floats, cut: int) -> tuple[Floats, Floats]:
+    """Return means and their errors of sorted samples along the last axis."""
+    count = ordered.shape[-1]
+    ends = ordered[..., cut, None], ordered[..., count - cut - 1, None]
+    clipped = np.clip(ordered, *ends)
+    squares = ((clipped - clipped.mean(-1, keepdims=True)) ** 2).sum(-1)
+    left = count - 2 * cut
+    mean = ordered[..., cut : count - cut].mean(-1)
+    return mean, np.sqrt(squares / (left * (left - 1)))
 
 
 def trimmed_t(
@@ -104,7 +98,7 @@ def trimmed_t(
     """Return the trimmed-t interval, or None below two values.
 
     Example:
-        >>> from adadecay.lab.stats import trimmed_t
+        >>> from adadecay.lab.stats.intervals import trimmed_t
         >>> interval = trimmed_t([0.1, 0.2, 0.3, 0.2, 0.1], level=0.95)
         >>> round(interval.low, 3), round(interval.high, 3)
         (0.076, 0.284)

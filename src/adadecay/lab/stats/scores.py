@@ -16,15 +16,6 @@ from adadecay.lab import paper
 from adadecay.lab.scoring import TRIM, trial_score, trimmed_average
 from adadecay.lab.settings import Setting, setting_of_row
 
-__all__ = [
-    "SETTINGS",
-    "Arm",
-    "complete",
-    "find_arms",
-    "spell_cell",
-    "trial_scores",
-]
-
 SETTINGS: Final = (
     "cell",
     "dataset",
@@ -78,16 +69,11 @@ def _cell_name(columns: list[str]) -> pl.Expr:
 def trial_scores(
     results: pl.DataFrame, *, larger_is_better: bool = True
 ) -> pl.DataFrame:
-    """Return one row for each trial, with its settings, status and scores.
+    """Return one row for each trial of a table with a row for each trial and epoch.
 
-    Args:
-        results: one row for each trial and epoch.
-        larger_is_better: whether the best epoch is the largest.
-
-    Returns:
-        Columns of :data:`SETTINGS`, ``number``, ``seed``, ``status``, ``seen`` (epochs
-        with a row), ``score`` (mean of the last 10 % of epochs; null unless done),
-        ``best`` (best single epoch) and ``validation`` (as score, on held-out data).
+    Columns are those of :data:`SETTINGS`, ``number``, ``seed``, ``status``, ``seen``
+    (epochs with a row), ``score`` (mean of the last 10 % of epochs; null unless done),
+    ``best`` (best single epoch) and ``validation`` (as score, on held-out data).
     """
     table = complete(results).filter(pl.col("status").ne_missing(SUPERSEDED))
     best = pl.col("score").max() if larger_is_better else pl.col("score").min()
@@ -99,18 +85,15 @@ def trial_scores(
         best.alias("best"),
         pl.col("score", "validation_score").sort_by("epoch"),
     )
-    scores = {
-        name: pl.Series([trial_score(each.to_list()) for each in rows[column]])
-        for name, column in (("score", "score"), ("validation", "validation_score"))
-    }
-    rows = rows.drop("validation_score").with_columns(
-        each.cast(pl.Float64).alias(name) for name, each in scores.items()
-    )
-    done = (pl.col("status") == "done") & pl.col("score").is_not_null()
+    columns = {"score": "score", "validation": "validation_score", "best": "best"}
+    done = pl.col("status") == "done"
+    for name in ("score", "validation_score"):
+        values = [trial_score(each.to_list()) for each in rows[name]]
+        rows = rows.with_columns(pl.Series(name, values, dtype=pl.Float64))
     return rows.with_columns(
-        pl.when(done).then(pl.col(name)).alias(name)
-        for name in ("score", "best", "validation")
-    )
+        pl.when(done & pl.col("score").is_not_null()).then(pl.col(column)).alias(name)
+        for name, column in columns.items()
+    ).drop("validation_score")
 
 
 def spell_cell(place: str) -> str:
@@ -145,6 +128,11 @@ class Arm:
     validation: float | None
     counts: dict[str, int] = field(default_factory=dict)
     larger_is_better: bool = True
+
+    @property
+    def sign(self) -> float:
+        """1 where a larger score is better, −1 where a smaller one is."""
+        return 1.0 if self.larger_is_better else -1.0
 
     @property
     def place(self) -> str:

@@ -12,27 +12,11 @@ from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.settings import Setting, baseline_settings
 from adadecay.lab.stats.scores import Arm
 
-__all__ = [
-    "ALPHA",
-    "DECAY",
-    "DROPOUT",
-    "Pair",
-    "baselines_around",
-    "best_of",
-    "candidates",
-    "choose",
-    "default_baseline",
-    "is_plain",
-    "own_pairs",
-    "published_cell",
-    "shortened_in",
-    "standard",
-]
-
 _VARIANTS = ("decoupled", "unit_mean", "nesterov")
 _WITHOUT_ALPHA = ("sgd", "rmsprop", "adam")
 DECAY, ALPHA = "optimizer.weight_decay", "optimizer.alpha"
 DROPOUT = "network.dropout"
+Place = tuple[str, str]  # dataset and network
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +33,14 @@ class Pair:
     published: float | None = None
     reference: float | None = None
     chosen_on_scores: bool = False
+
+    @classmethod
+    def printed(cls, ours: Arm, other: Arm, **given: bool) -> "Pair":
+        """Return a pair with what the paper prints, where both are cells of it."""
+        first, second = published_cell(ours), published_cell(other)
+        if first is None or second is None:
+            return cls(ours, other, **given)
+        return cls(ours, other, round(first.average - second.average, 2), **given)
 
     @property
     def key(self) -> tuple[Setting, Setting]:
@@ -83,33 +75,23 @@ def standard(
 ) -> Arm | None:
     """Return the arm of an optimizer under the paper's settings, None if not there.
 
-    Args:
-        arms: of one cell.
-        optimizer: in any spelling that the paper module knows.
-        alpha: of AdaDecay and randomized decay.
-        weight_decay: the coefficient λ.
-        dropout: its rate.
-        schedule: None means the paper's own for this optimizer.
+    What is given differs from them. Without a schedule it is the paper's own.
     """
     own = "constant" if optimizer in ("rmsprop", "adam") else "sigmoid"
     for arm in arms:
+        known = OPTIMIZERS.get(arm.name).facts["lr"] if arm.name in OPTIMIZERS else {}
+        get = arm.setting.get
         if (
             paper.canonical(arm.name) == optimizer
             and is_plain(arm)
-            and _near(arm.setting.get(DECAY), weight_decay)
-            and _near(arm.setting.get(DROPOUT), dropout)
-            and arm.setting.get("schedule") in (None, schedule or own)
-            and arm.setting.get("lr") in (None, *_paper_rates(arm.name))
-            and (optimizer in _WITHOUT_ALPHA or _near(arm.setting.get(ALPHA), alpha))
+            and _near(get(DECAY), weight_decay)
+            and _near(get(DROPOUT), dropout)
+            and get("schedule") in (None, schedule or own)
+            and get("lr") in (None, *known.values())
+            and (optimizer in _WITHOUT_ALPHA or _near(get(ALPHA), alpha))
         ):
             return arm
     return None
-
-
-def _paper_rates(name: str) -> tuple[float, ...]:
-    if name not in OPTIMIZERS:
-        return ()
-    return tuple(OPTIMIZERS.get(name).facts["lr"].values())
 
 
 def shortened_in(arm: Arm) -> tuple[str, ...]:
@@ -163,40 +145,28 @@ def own_pairs(
     pairs: list[Pair] = []
     for group in groups.values():
         others = baselines_around(group[0], arms, baseline)
-        members = [arm for arm in group if all(arm is not other for other in others)]
+        members = [arm for arm in group if arm not in others]
         if others and members:
-            partners = _partners(members, others, _paths(chosen))
-            pairs += partners or [_best_pair(members, others)]
-    places = {id(arm): place for place, arm in enumerate(arms)}
-    return sorted(pairs, key=lambda pair: places[id(pair.ours)])
+            partners = [
+                Pair.printed(arm, other)
+                for arm in members
+                for other in others
+                if arm.setting.matches(other.setting, _paths(chosen))
+            ]
+            first = {pair.ours.setting: pair for pair in reversed(partners)}
+            pairs += first.values() or [_best_pair(members, others)]
+    return sorted(pairs, key=lambda pair: arms.index(pair.ours))
 
 
 def _paths(arguments: Sequence[str]) -> list[str]:
     return [*arguments, *(f"optimizer.{name}" for name in arguments)]
 
 
-def _partners(
-    members: Sequence[Arm], others: Sequence[Arm], ignoring: Sequence[str]
-) -> list[Pair]:
-    found = []
-    for arm in members:
-        for other in others:
-            if arm.setting.matches(other.setting, ignoring):
-                found.append(Pair(arm, other, _published(arm, other)))
-                break
-    return found
-
-
 def _best_pair(members: Sequence[Arm], others: Sequence[Arm]) -> Pair:
-    ours, other = best_of(members), best_of(others)
-    chosen = len(members) > 1 or len(others) > 1
+    several = len(members) > 1 or len(others) > 1
     held_out = all(arm.validation is not None for arm in (*members, *others))
-    return Pair(
-        ours,
-        other,
-        _published(ours, other),
-        chosen_on_scores=chosen and not held_out,
-    )
+    chosen = several and not held_out
+    return Pair.printed(best_of(members), best_of(others), chosen_on_scores=chosen)
 
 
 def best_of(arms: Sequence[Arm]) -> Arm:
@@ -207,12 +177,11 @@ def best_of(arms: Sequence[Arm]) -> Arm:
     """
     most = max(arm.scores.size for arm in arms)
     whole = [arm for arm in arms if arm.scores.size == most]
-    sign = 1 if arms[0].larger_is_better else -1
     held_out = all(arm.validation is not None for arm in whole)
 
     def worth(arm: Arm) -> float:
         value = arm.validation if held_out else arm.average()
-        return sign * value if value is not None else -math.inf
+        return arm.sign * value if value is not None else -math.inf
 
     return max(whole, key=worth)
 
@@ -248,20 +217,24 @@ def published_cell(arm: Arm) -> paper.Published | None:
     return paper.published(*arm.cell, name, alpha=alpha)
 
 
-def _published(ours: Arm, other: Arm) -> float | None:
-    """Return the printed difference where both arms are cells of the paper."""
-    first, second = published_cell(ours), published_cell(other)
-    if first is None or second is None:
-        return None
-    return round(first.average - second.average, 2)
+def cells_of_the_paper(arms: Sequence[Arm]) -> dict[Place, list[Arm]]:
+    """Return the arms of each cell of the paper that is here, in the paper's order."""
+    found: dict[Place, list[Arm]] = {
+        (dataset, network): []
+        for dataset, networks in paper.NETWORKS.items()
+        for network in networks
+    }
+    for arm in arms:
+        cell = paper.canonical(arm.cell[0]), paper.canonical(arm.cell[1])
+        if cell in found:
+            found[cell].append(arm)
+    return {cell: inside for cell, inside in found.items() if inside}
 
 
 def default_baseline(arms: Sequence[Arm]) -> str | None:
     """Return "sgd" where the study has it, else its first optimizer but AdaDecay."""
     labels = [arm.optimizer for arm in arms]
-    if "sgd" in labels:
-        return "sgd"
-    if any(arm.name == "sgd" for arm in arms):
+    if "sgd" in labels or any(arm.name == "sgd" for arm in arms):
         return "sgd"
     others = [arm.optimizer for arm in arms if paper.canonical(arm.name) != "adadecay"]
     return others[0] if others and len(set(labels)) > 1 else None

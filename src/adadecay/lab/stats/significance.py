@@ -4,30 +4,21 @@ In: paired differences, two samples, or p-values. Out: single numbers, or None w
 there are too few values to say anything.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
 
-from adadecay.lab.stats.intervals import LEVEL, RESAMPLES, TRIM, Interval, trimmed_mean
-
-__all__ = [
-    "POWER",
-    "holm",
-    "holm_intervals",
-    "improvement",
-    "least_sign_flip",
-    "pairs_needed",
-    "seed_correlation",
-    "sign_flip",
-    "smallest_difference",
-]
+from adadecay.lab.scoring import TRIM
+from adadecay.lab.stats.intervals import LEVEL, RESAMPLES, Interval, trimmed_mean
 
 POWER: Final = 0.8
+Floats = NDArray[np.float64]
 
 
 def sign_flip(
@@ -39,7 +30,7 @@ def sign_flip(
     other sign. All 2ⁿ sign patterns are tried up to n = 13, 9,999 random ones beyond.
 
     Example:
-        >>> from adadecay.lab.stats import sign_flip
+        >>> from adadecay.lab.stats.significance import sign_flip
         >>> sign_flip([0.1, 0.2, 0.3, 0.4, 0.5])
         0.0625
     """
@@ -71,16 +62,25 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return Holm's adjusted p-values, in the order given; None stays None.
 
     Example:
-        >>> from adadecay.lab.stats import holm
+        >>> from adadecay.lab.stats.significance import holm
         >>> holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """
-    known = [(value, i) for i, value in enumerate(p_values) if value is not None]
+    known = [i for i, value in enumerate(p_values) if value is not None]
     adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (value, position) in enumerate(sorted(known)):
-        largest = max(largest, min(1.0, (len(known) - rank) * value))
-        adjusted[position] = largest
+    values = holm_adjusted(np.array([p_values[i] for i in known], dtype=np.float64))
+    for i, value in zip(known, values.tolist(), strict=True):
+        adjusted[i] = value
+    return adjusted
+
+
+def holm_adjusted(p_values: Floats) -> Floats:
+    """Return Holm's adjusted p-values of families along the last axis."""
+    order = np.argsort(p_values, axis=-1, kind="stable")
+    left = np.arange(p_values.shape[-1], 0, -1)
+    ranked = np.minimum(1.0, left * np.take_along_axis(p_values, order, -1))
+    adjusted = np.empty_like(p_values)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(ranked, axis=-1), -1)
     return adjusted
 
 
@@ -134,7 +134,7 @@ def improvement(ours: ArrayLike, other: ArrayLike) -> float | None:
     It is the Mann-Whitney statistic over all pairs of trials, whatever their seeds.
 
     Example:
-        >>> from adadecay.lab.stats import improvement
+        >>> from adadecay.lab.stats.significance import improvement
         >>> improvement([2, 3], [1, 2])
         0.875
     """
@@ -160,19 +160,17 @@ def smallest_difference(
     differences: ArrayLike,
     *,
     level: float = LEVEL,
-    power: float = POWER,
     trim: float = TRIM,
     pairs: int | None = None,
 ) -> float | None:
-    """Return the difference that so many pairs would find with probability ``power``.
+    """Return the difference that so many pairs would find with probability 80 %.
 
-    It solves P(T > t) = power for the noncentral t of the trimmed mean, with the
-    standard error measured here.
+    It solves P(T > t) = 0.8 for the noncentral t of the trimmed mean, with the standard
+    error measured here.
 
     Args:
         differences: of paired trials; their spread is what counts.
         level: of the interval that has to exclude 0.
-        power: the probability of finding it.
         trim: the share that is cut from each tail.
         pairs: another number of pairs with the same spread.
     """
@@ -185,56 +183,42 @@ def smallest_difference(
     if pairs is not None:
         error *= math.sqrt(np.size(differences) / pairs)
         freedom = _freedom(pairs, trim)
-    return error * _least_shift(freedom, level, power)
+    return error * _least_shift(freedom, level)
 
 
 def _freedom(pairs: int, trim: float) -> int:
     return max(1, pairs - 3 * int(trim * pairs) - 1)
 
 
-def pairs_needed(
-    difference: float,
-    deviation: float,
-    *,
-    level: float = LEVEL,
-    power: float = POWER,
-    trim: float = TRIM,
-) -> int:
-    """Return how many pairs find a difference with probability ``power``.
+def pairs_needed(difference: float, deviation: float) -> int:
+    """Return how many pairs find a difference with probability 80 %.
 
     Args:
         difference: to be found; above 0.
         deviation: standard deviation of the paired differences.
-        level: of the interval that has to exclude 0.
-        power: the probability of finding it.
-        trim: the share that is cut from each tail.
 
     Example:
         >>> from adadecay.lab.stats.significance import pairs_needed
-        >>> pairs_needed(0.1, 0.2, trim=0.0)
-        34
+        >>> pairs_needed(0.1, 0.2)
+        35
     """
 
     def found(pairs: int) -> bool:
-        shift = _least_shift(_freedom(pairs, trim), level, power)
+        shift = _least_shift(_freedom(pairs, TRIM), LEVEL)
         return shift * deviation / math.sqrt(pairs) <= difference
 
     high = 2
     while not found(high):
         high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if found(middle) else (middle, high)
-    return high
+    return bisect.bisect_left(range(high), x=True, lo=high // 2 + 1, key=found)
 
 
-def _least_shift(freedom: float, level: float, power: float) -> float:
-    """Return the noncentrality at which a t test of this level has this power."""
+def _least_shift(freedom: float, level: float) -> float:
+    """Return the noncentrality at which a t test of this level has a power of 80 %."""
     bar = float(stats.t.isf((1 - level) / 2, freedom))
 
     def excess(shift: float) -> float:
-        return float(stats.nct.sf(bar, freedom, shift)) - power
+        return float(stats.nct.sf(bar, freedom, shift)) - POWER
 
-    highest = 2 * (bar + float(stats.t.ppf(power, freedom)) + 1)
+    highest = 2 * (bar + float(stats.t.ppf(POWER, freedom)) + 1)
     return float(optimize.brentq(excess, 0.0, highest, xtol=1e-9))

@@ -40,16 +40,6 @@ from adadecay.lab.stats.scores import SUPERSEDED, complete
 from adadecay.lab.study import Study
 from adadecay.lab.tables import Tables, plan_table, write_file, write_parquet
 
-__all__ = [
-    "finished_ids",
-    "is_snapshot",
-    "keep",
-    "merge",
-    "read_snapshot",
-    "read_snapshots",
-    "write_snapshot",
-]
-
 FORMAT: Final = 2  # format 1 had losses, learning rates and θ in single precision
 TABLES: Final = ("results", "rates")
 FINISHED: Final = ("done", "diverged")
@@ -180,10 +170,8 @@ def _results(folder: Path) -> pl.DataFrame:
     path = folder / "results.parquet"
     read: Any = pl.read_parquet
     if not path.is_file():
-        path, read = (
-            folder / "results.csv",
-            partial(pl.read_csv, infer_schema_length=None),
-        )
+        path = folder / "results.csv"
+        read = partial(pl.read_csv, infer_schema_length=None)
     with _one_sentence(path):
         table = read(path)
         complete(table.select(pl.col("trial").cast(pl.String), pl.exclude("trial")))
@@ -222,17 +210,9 @@ def _built_in(name: str) -> dict[str, Any]:
     if name not in built_in_names():
         return {"name": name, "study": name}
     spec = read_spec(name)
-    same = (
-        "name",
-        "title",
-        "summary",
-        "larger_is_better",
-        "baseline",
-        "paper",
-        "chosen",
-    )
+    same = ("title", "summary", "larger_is_better", "baseline", "paper", "chosen")
     facts = {key: getattr(spec, key) for key in same}
-    return facts | {"study": name, "held_out": spec.holdout}
+    return facts | {"name": name, "study": name, "held_out": spec.holdout}
 
 
 def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
@@ -251,15 +231,25 @@ def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
     ours = _relabelled(old.results.filter(pl.col("trial").is_in(kept)), plan)
     fresh = new.results.filter(~pl.col("trial").is_in(kept))
     results = pl.concat([ours, fresh], how="diagonal_relaxed")
-    results = _in_order(_superseded(results, plan), plan)
+    results = _placed(results, plan)
+    rates = [
+        table.filter(pl.col("trial").is_in(kept) == is_old)
+        for table, is_old in ((old.rates, True), (new.rates, False))
+        if table is not None
+    ]
     current = results.filter(pl.col("status") != SUPERSEDED)
     beyond = current.filter(~pl.col("trial").is_in([t.id for t in plan.unique]))
     return replace(
         new,
         results=results,
-        rates=_united_rates(old.rates, new.rates, kept),
+        rates=pl.concat(rates, how="diagonal_relaxed"),
         planned=len(plan.trials) + beyond.select("trial", *PLACE).n_unique(),
-        facts=_united_facts(old.facts, new.facts),
+        facts={
+            key: tuple(
+                dict.fromkeys((*old.facts.get(key, ()), *new.facts.get(key, ())))
+            )
+            for key in {**old.facts, **new.facts}
+        },
         problems=_problems((*old.problems, *new.problems), results),
         parts=tuple(dict.fromkeys((*(old.parts or (old.name,)), new.name))),
         commands=tuple(dict.fromkeys((*old.commands, *new.commands))),
@@ -278,42 +268,19 @@ def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
     return both.select(*columns)
 
 
-def _superseded(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Mark the trials whose place the plan gives to another id."""
-    taken = plan_table(plan).select(*PLACE, pl.col("trial").alias("planned"))
-    taken = taken.unique(list(PLACE))
-    marked = results.join(taken, on=PLACE, how="left", maintain_order="left")
+def _placed(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """Put trials in the order of the plan; those whose place it gave away come last."""
+    planned = plan_table(plan).select(*PLACE, pl.col("trial").alias("planned"))
+    planned = planned.with_row_index("order").unique(PLACE, keep="first")
+    found = results.join(planned, on=PLACE, how="left", maintain_order="left")
     stale = pl.col("planned").is_not_null() & (pl.col("planned") != pl.col("trial"))
-    status = pl.when(stale).then(pl.lit(SUPERSEDED)).otherwise("status")
-    return marked.with_columns(status.alias("status")).drop("planned")
-
-
-def _in_order(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    order = plan_table(plan).select("trial", *PLACE).with_row_index("order")
-    order = order.unique(["trial", *PLACE], keep="first")
-    ranked = results.join(order, on=["trial", *PLACE], how="left")
-    return ranked.sort(
-        "order", "trial", "epoch", nulls_last=True, maintain_order=True
-    ).drop("order")
-
-
-def _united_rates(
-    old: pl.DataFrame | None, new: pl.DataFrame | None, kept: list[str]
-) -> pl.DataFrame | None:
-    ours = [] if old is None else [old.filter(pl.col("trial").is_in(kept))]
-    fresh = [] if new is None else [new.filter(~pl.col("trial").is_in(kept))]
-    found = [*ours, *fresh]
-    return pl.concat(found, how="diagonal_relaxed") if found else None
-
-
-def _united_facts(
-    *every: Mapping[str, tuple[str, ...]],
-) -> dict[str, tuple[str, ...]]:
-    keys = dict.fromkeys(key for facts in every for key in facts)
-    return {
-        key: tuple(dict.fromkeys(v for facts in every for v in facts.get(key, ())))
-        for key in keys
-    }
+    found = found.with_columns(
+        pl.when(stale).then(pl.lit(SUPERSEDED)).otherwise("status").alias("status"),
+        pl.when(~stale).then("order").alias("order"),
+    )
+    order = ("order", "trial", "epoch")
+    found = found.sort(order, nulls_last=True, maintain_order=True)
+    return found.drop("order", "planned")
 
 
 def _problems(

@@ -5,20 +5,12 @@ is better), the published difference Δ with the interval that tests it, and wha
 study shortened. Out: one verdict.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
 from adadecay.lab.stats.intervals import Interval
-
-__all__ = [
-    "EFFECT_RULES",
-    "RULES",
-    "Effect",
-    "Verdict",
-    "judge_effect",
-    "judge_equivalence",
-    "judge_published",
-]
 
 
 class Verdict(StrEnum):
@@ -61,6 +53,23 @@ EFFECT_RULES: Final = (
 )
 
 
+CLAIM_RULES: Final = (
+    (Verdict.CONTRADICTED, "at least one of its comparisons is contradicted"),
+    (Verdict.NOT_FOUND, "none is contradicted, at least one is not found"),
+    (
+        Verdict.REPLICATED,
+        "all of its comparisons have been run and have the claimed sign",
+    ),
+    (Verdict.NOT_COMPARABLE, "none of its comparisons is comparable"),
+    (Verdict.NOT_TESTED, "this study has none of its comparisons"),
+    (
+        Verdict.INCONCLUSIVE,
+        "some of its comparisons are inconclusive, not comparable or not run, and "
+        "none speaks against it",
+    ),
+)
+
+
 def judge_published(
     interval: Interval | None,
     published: float | None,
@@ -79,7 +88,7 @@ def judge_published(
         shortened: what was less than in the paper, in words; empty if nothing.
 
     Example:
-        >>> from adadecay.lab.stats import Interval
+        >>> from adadecay.lab.stats.intervals import Interval
         >>> from adadecay.lab.stats.verdicts import judge_published
         >>> found = Interval(-0.1, 0.05, 0.95, "trimmed-t")
         >>> str(judge_published(found, 0.1, found))
@@ -135,4 +144,26 @@ def judge_equivalence(
         return Verdict.REPLICATED
     if interval.high < low or interval.low > high:
         return Verdict.CONTRADICTED
+    return Verdict.INCONCLUSIVE
+
+
+def combine(verdicts: Sequence[Verdict], expected: int | None) -> Verdict:
+    """Return a claim's verdict from those of its comparisons.
+
+    Example:
+        >>> from adadecay.lab.stats.verdicts import Verdict, combine
+        >>> str(combine([Verdict.REPLICATED, Verdict.NOT_FOUND], 2))
+        'not found'
+    """
+    counts = Counter(verdicts)
+    if not verdicts:
+        return Verdict.NOT_TESTED
+    if counts[Verdict.NOT_COMPARABLE] == len(verdicts):
+        return Verdict.NOT_COMPARABLE
+    for decisive in (Verdict.CONTRADICTED, Verdict.NOT_FOUND):
+        if counts[decisive]:
+            return decisive
+    signs = (Verdict.REPLICATED, Verdict.LARGER, Verdict.SMALLER)
+    if sum(counts[each] for each in signs) == len(verdicts) >= (expected or 1):
+        return Verdict.REPLICATED
     return Verdict.INCONCLUSIVE
