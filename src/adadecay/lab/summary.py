@@ -26,15 +26,7 @@ from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
 
 @dataclass(frozen=True)
 class Line:
-    """How the trials of one optimizer in one cell stand.
-
-    Args:
-        cell: dataset and network.
-        optimizer: label of the optimizer.
-        total: how many trials are planned.
-        counts: how many there are of each status.
-        scores: of those with a result.
-    """
+    """How the trials of one optimizer in one cell stand: how many of each status."""
 
     cell: str
     optimizer: str
@@ -60,12 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The time that a plan still needs.
-
-    Args:
-        seconds: of those trials whose kind has been measured, on all workers together.
-        unknown: trials of kinds that have not.
-    """
+    """The seconds that trials still need, and how many cannot be told yet."""
 
     seconds: float
     unknown: int
@@ -117,27 +104,19 @@ def read_states(plan: Plan, root: Path) -> dict[str, State]:
 
 def summarize(plan: Plan, states: dict[str, State]) -> list[Line]:
     """Return one line for each optimizer in each cell, in the order of the study."""
-    groups: dict[tuple[str, str], list[Trial]] = {}
-    for cell in plan.cells:  # the plan goes number by number; a table, cell by cell
-        for trial in plan.trials:
-            if trial.cell == cell:
-                groups.setdefault((cell.name, trial.label), []).append(trial)
-    return [
-        _line(cell, label, [states[trial.id] for trial in trials])
-        for (cell, label), trials in groups.items()
-    ]
-
-
-def _line(cell: str, label: str, states: list[State]) -> Line:
-    done = [state.record for state in states if state.status == "done" and state.record]
-    scores = [record["score"] for record in done if record.get("score") is not None]
-    return Line(
-        cell=cell,
-        optimizer=label,
-        total=len(states),
-        counts=Counter(state.status for state in states),
-        scores=tuple(scores),
-    )
+    groups: dict[tuple[str, str], list[State]] = {}
+    for trial in plan.trials:
+        here = groups.setdefault((trial.cell.name, trial.label), [])
+        here.append(states[trial.id])
+    # The plan goes number by number; a table, cell by cell.
+    order = {cell.name: place for place, cell in enumerate(plan.cells)}
+    lines = []
+    for (cell, label), inside in groups.items():
+        done = [each.record or {} for each in inside if each.status == "done"]
+        scores = [each["score"] for each in done if each.get("score") is not None]
+        counts = Counter[str](each.status for each in inside)
+        lines.append(Line(cell, label, len(inside), counts, tuple(scores)))
+    return sorted(lines, key=lambda line: order[line.cell])
 
 
 def measure(
@@ -146,15 +125,10 @@ def measure(
     seconds: float = 0.5,
     say: Callable[[str], None] = lambda message: None,
 ) -> dict[str, float]:
-    """Time part of an epoch of each kind of trial, in this process on one thread.
+    """Return the seconds of an epoch of each kind of trial, trained on one thread.
 
-    Args:
-        trials: of which kinds; a user's own training loop cannot be measured so.
-        seconds: how long to train for each; an epoch at most.
-        say: told which is being measured.
-
-    Returns:
-        Seconds of an epoch, by kind.
+    Each is trained for so many seconds, an epoch at most. A user's own training loop
+    cannot be measured so.
     """
     import torch
 
@@ -181,23 +155,12 @@ def estimate(
     workers: int,
     measured: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """Estimate how long trials will take, from what the same kind took before.
+    """Estimate how long trials will take on so many workers.
 
-    Args:
-        trials: those without a result.
-        root: the results folder, which keeps the seconds of an epoch by kind.
-        workers: how many run at a time.
-        measured: seconds of an epoch by kind, for kinds that the folder does not know.
-
-    Returns:
-        Seconds on that many workers, and how many trials cannot be told yet.
+    The results folder keeps what an epoch of each kind took; ``measured`` has the
+    seconds of kinds that it does not know.
     """
     timings = {**(measured or {}), **read_timings(root)}
-    seconds, unknown = 0.0, 0
-    for trial in trials:
-        epoch = timings.get(trial.definition.timing)
-        if epoch is not None:
-            seconds += epoch * trial.definition.epochs
-        else:
-            unknown += 1
-    return Estimate(seconds / workers, unknown)
+    kinds = [(trial.definition.timing, trial.definition.epochs) for trial in trials]
+    known = [timings[kind] * epochs for kind, epochs in kinds if kind in timings]
+    return Estimate(sum(known) / workers, len(kinds) - len(known))

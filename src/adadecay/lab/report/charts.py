@@ -31,9 +31,7 @@ FORESTS: Final = Section("differences", "Differences", "")
 def make_figures(analysis: Analysis, *, page: bool = False) -> list[Figure]:
     """Return every figure that the study has something to draw for.
 
-    Args:
-        analysis: of a study.
-        page: whether the report's page draws legends and titles itself.
+    On the report's page, the page draws legends and titles itself.
     """
     alt.data_transformers.disable_max_rows()
     theme = Theme.of(analysis, page=page)
@@ -139,11 +137,7 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
 
 
 def forest_of_contrasts(contrasts: Mapping[tuple[str, str], Judged]) -> Figure | None:
-    """Return AdaDecay against several others, cell by cell, in one figure.
-
-    Args:
-        contrasts: comparisons by cell and by the name of the other optimizer.
-    """
+    """Return comparisons by cell and by the name of the other, in one figure."""
     if not contrasts:
         return None
     keys = ("difference", "low", "high", "published", "pairs")

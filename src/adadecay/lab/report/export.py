@@ -73,13 +73,7 @@ def write_tex(analysis: Analysis, folder: Path) -> list[Path]:
 def write_images(
     analysis: Analysis, folder: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """Write every figure in each of the formats.
-
-    Args:
-        analysis: of a study.
-        folder: where they go.
-        formats: any of :data:`IMAGES`.
-    """
+    """Write every figure in each of the formats, which are any of :data:`IMAGES`."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for figure in make_figures(analysis):

@@ -41,12 +41,7 @@ class Card:
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
-    """Return the page of an analysis.
-
-    Args:
-        analysis: of a study.
-        renew: seconds after which an open page loads itself again; None for never.
-    """
+    """Return the page of an analysis; an open one reloads itself after ``renew`` s."""
     return _template().render(_context(analysis), renew=renew)
 
 

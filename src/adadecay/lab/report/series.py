@@ -115,9 +115,7 @@ def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
 def difference_rows(members: Sequence[Judged], *, full: bool = False) -> pl.DataFrame:
     """Return one row for each comparison, as a forest plot draws it.
 
-    Args:
-        members: the comparisons.
-        full: whether each is named by all that tells it from others.
+    With ``full`` each is named by all that tells it from others.
     """
     names = _row_names(members, full=full)
     rows = [
@@ -174,12 +172,8 @@ def sweep_paths(analysis: Analysis) -> list[str]:
 def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
     """Return the average over one value, where some optimizer varies it.
 
-    Of several rows of arms that differ in this value only, the one with the most values
-    is drawn.
-
-    Args:
-        analysis: of a study.
-        path: of the value, such as ``optimizer.weight_decay`` or ``lr``.
+    Its path is such as ``optimizer.weight_decay`` or ``lr``. Of several rows of arms
+    that differ in this value only, the one with the most values is drawn.
     """
     of_cell = path.partition(".")[0] in ("dataset", "network", "trainer")
     lines: dict[tuple[Any, ...], dict[Any, dict[str, Any]]] = {}

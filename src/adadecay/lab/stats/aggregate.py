@@ -54,12 +54,9 @@ def performance_profile(values: Floats, thresholds: Floats) -> Floats:
 
 
 def standings(arms: Sequence[Arm], references: Mapping[str, Arm]) -> list[Standing]:
-    """Return how each optimizer stands to the references over all cells.
+    """Return how each optimizer stands over all cells to the reference of each cell.
 
-    Args:
-        arms: one for each optimizer and cell.
-        references: the arm that all others of a cell are measured from, by cell; cells
-            without one, or whose reference has no spread, are left out.
+    Cells without a reference, or whose reference has no spread, are left out.
     """
     groups: dict[str, list[tuple[Arm, Arm, float]]] = {}
     for arm in arms:

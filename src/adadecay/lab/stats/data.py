@@ -82,11 +82,9 @@ class StudyData:
 
 
 def load(source: Study | StudyData | pl.DataFrame) -> StudyData:
-    """Return the data of a study, or of a bare table of results.
+    """Return the data of a study, or of a table with the columns of its results.
 
-    Args:
-        source: a :class:`~adadecay.lab.Study`, a polars table with the columns of
-            ``Study.results()``, or an :class:`StudyData`, which comes back as it is.
+    A :class:`StudyData` comes back as it is.
     """
     if isinstance(source, StudyData):
         return source

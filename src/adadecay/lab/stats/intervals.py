@@ -62,10 +62,6 @@ def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None
     √(SSD_w / (h (h − 1))), SSD_w the winsorized sum of squares (Yuen 1974). Of the
     usual h − 1 degrees of freedom we give up g: with h − 1 the t finds 6 % instead of
     5 % false positives in a table of 60 comparisons of 10 pairs (docs/statistics.md).
-
-    Args:
-        values: the sample, such as the differences of paired trials.
-        trim: the share that is cut from each tail.
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     count = ordered.size
@@ -116,11 +112,6 @@ def paired_intervals(
     """Return a function from a level to the interval of the paired difference.
 
     The bootstrap is drawn once, so that every level asks the same resamples.
-
-    Args:
-        differences: of the trials with the same seeds, ours − other.
-        trim: the share that is cut from each tail.
-        seed: of the bootstrap.
     """
     values = np.asarray(differences, dtype=np.float64)
     if values.size < BOOTSTRAP_FROM or not _spread_inside(values, trim):
@@ -175,14 +166,7 @@ def yuen(
 ) -> tuple[Interval, float] | None:
     """Return Yuen's interval and p-value for two samples without common seeds.
 
-    Args:
-        ours: one sample of scores.
-        other: the other; it need not be as long.
-        level: of the interval.
-        trim: the share that is cut from each tail.
-
-    Returns:
-        None where a sample has fewer than two values or neither has any spread.
+    None where a sample has fewer than two values or neither has any spread.
     """
     samples = [np.asarray(sample, dtype=np.float64) for sample in (ours, other)]
     estimates = [trimmed_mean(sample, trim=trim) for sample in samples]

@@ -166,13 +166,8 @@ def smallest_difference(
     """Return the difference that so many pairs would find with probability 80 %.
 
     It solves P(T > t) = 0.8 for the noncentral t of the trimmed mean, with the standard
-    error measured here.
-
-    Args:
-        differences: of paired trials; their spread is what counts.
-        level: of the interval that has to exclude 0.
-        trim: the share that is cut from each tail.
-        pairs: another number of pairs with the same spread.
+    error measured here. ``level`` is that of the interval that has to exclude 0, and
+    ``pairs`` another number of pairs with the same spread.
     """
     estimate = trimmed_mean(differences, trim=trim)
     if estimate is None:
@@ -191,11 +186,9 @@ def _freedom(pairs: int, trim: float) -> int:
 
 
 def pairs_needed(difference: float, deviation: float) -> int:
-    """Return how many pairs find a difference with probability 80 %.
+    """Return how many pairs find a difference above 0 with probability 80 %.
 
-    Args:
-        difference: to be found; above 0.
-        deviation: standard deviation of the paired differences.
+    ``deviation`` is the standard deviation of the paired differences.
 
     Example:
         >>> from adadecay.lab.stats.significance import pairs_needed

@@ -51,11 +51,7 @@ def keep(study: Study, folder: str | Path, tables: Tables | None = None) -> list
     """Write what a report needs of a study, finished or not.
 
     Where the folder holds a snapshot of the same study, the trials of both are kept.
-
-    Args:
-        study: whose trials.
-        folder: where it goes; made when missing.
-        tables: of the study, where its files were read already.
+    ``tables`` are those of the study, where its files were read already.
 
     Returns:
         The files.
@@ -131,11 +127,9 @@ def is_snapshot(folder: Path) -> bool:
 
 
 def read_snapshot(folder: str | Path, *, name: str | None = None) -> StudyData:
-    """Return the data of a folder that :func:`keep` wrote.
+    """Return the data of a folder with ``results.parquet`` or ``results.csv``.
 
-    Args:
-        folder: with ``results.parquet`` or ``results.csv``.
-        name: of the study, where the folder does not say; its own name by default.
+    ``name`` is that of the study, where the folder does not say.
 
     Example:
         >>> import tempfile
