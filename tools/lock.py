@@ -18,16 +18,13 @@ GROUPS = ("demo", "docs", "test")
 
 def expand(project: dict, group: str) -> list[str]:
     """List a group's requirements, our own extras replaced by what they stand for."""
-    listed, wanted = list(project["dependency-groups"][group]), []
-    while listed:
-        item = listed.pop(0)
+    listed = list(project["dependency-groups"][group])
+    for item in listed:  # which grows
         if item.startswith("adadecay["):
             listed += project["project"]["dependencies"]
             for extra in item.removeprefix("adadecay[").rstrip("]").split(","):
                 listed += project["project"]["optional-dependencies"][extra.strip()]
-        else:
-            wanted.append(item)
-    return wanted
+    return [item for item in listed if not item.startswith("adadecay[")]
 
 
 def resolve(requirements: list[str]) -> list[str]:

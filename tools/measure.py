@@ -116,28 +116,23 @@ def any_found(samples: np.ndarray) -> bool:
     return not intervals.paired_intervals(first, seed=1)(level).holds(0)
 
 
-def row(kind: str, shape: str, count: int, runs: int, seed: int) -> dict[str, Any]:
-    """Measure one row of the coverage or of the false positives, and say so."""
-    maker = coverage if kind == "coverage" else false_positives
-    found = {"shape": shape, "pairs": count, **maker(shape, count, runs, seed)}
-    print(kind, found, file=sys.stderr, flush=True)
-    return found
-
-
 def measure_coverage(runs: int = 2000, seed: int = 20) -> str:
     """Return coverage and false positives as TOML."""
-    asked = [("coverage", shape, n) for shape in SHAPES for n in COUNTS]
-    asked += [("false_positives", shape, n) for shape in SHAPES[:2] for n in COUNTS]
+    asked: list[tuple[Any, str, int]] = [
+        (coverage, s, n) for s in SHAPES for n in COUNTS
+    ]
+    asked += [(false_positives, shape, n) for shape in SHAPES[:2] for n in COUNTS]
     lines = ["# Measured by tools/measure.py, in percent; the report reads it."]
     lines.append(f"simulations = {runs}")
     with ProcessPoolExecutor(2) as pool:
-        waiting = [pool.submit(row, *each, runs, seed) for each in reversed(asked)]
-        for (kind, _, _), each in zip(asked, reversed(waiting), strict=True):
-            lines.append(f"\n[[{kind}]]")
-            for key, value in each.result().items():
+        rows = [pool.submit(make, shape, n, runs, seed) for make, shape, n in asked]
+        for (make, shape, count), row in zip(asked, rows, strict=True):
+            lines.append(f"\n[[{make.__name__}]]")
+            for key, value in {"shape": shape, "pairs": count, **row.result()}.items():
                 text = f'"{value}"' if isinstance(value, str) else f"{value:g}"
                 lines.append(f'"{key}" = {text}')
-    return "\n".join(lines) + "\n"
+            print(make.__name__, shape, count, "done", file=sys.stderr, flush=True)
+    return "\n".join(lines)
 
 
 def noise(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -203,7 +203,7 @@ def _compare(
     """Return a comparison by itself, its interval by level, and its p-value by null."""
     values, scores = common_scores(ours, other)
     samples = ours.sign * ours.scores, ours.sign * other.scores
-    apart = yuen(*samples, level=level, trim=trim)
+    apart = yuen(ours.scores, other.scores, level=level, trim=trim)
     p_yuen = apart[1] if apart else None
     paired = values.size >= 2 or min(ours.scores.size, other.scores.size) < 2
     if paired:
