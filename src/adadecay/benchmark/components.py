@@ -99,6 +99,7 @@ def _step_cells(
     tasks: dict[str, Task] = {}
     for name in optimizers.OPTIMIZERS.names() if wanted else ():
         network = copy.deepcopy(made)
+        usual = optimizers.OPTIMIZERS.get(name).facts.get(facts["depth"], {})
         for parameter in network.parameters():
             parameter.grad = 1e-3 * torch.randn_like(parameter)
         used = optimizers.make(
@@ -106,7 +107,7 @@ def _step_cells(
             network.named_parameters(),
             lr=1e-6,
             generator=torch.Generator().manual_seed(0),
-            **optimizers.defaults(name, facts["depth"]),
+            **usual,
         )
         tasks[name] = functools.partial(used.step, lambda: torch.zeros(()))
     cells = {}
