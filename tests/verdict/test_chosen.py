@@ -47,7 +47,7 @@ def test_the_test_set_has_no_say_in_the_choice(name, larger):
     assert len(judged) == 1
     (said,) = [each for each in caveats(analysis) if "Chosen" in each.title]
     assert said.text.startswith(
-        "weight_decay was chosen for each optimizer on 10% of the training set, held "
+        "weight_decay was chosen for each optimizer on 10 % of the training set, held "
         "out; scores are of the test set. Chosen in MNIST · NN-2: sgd 0.001 (of "
     )
     assert "adadecay 0.001 (of " in said.text

@@ -65,7 +65,7 @@ def test_rows_of_a_forest_of_learning_rates_are_told_by_them():
     ]
     analysis = analyse(StudyData(simulate(settings, trials=3, epochs=5)))
     (table,) = differences(analysis).values()
-    names = ["MNIST · NN-2, λ = 0.0005, lr = 0.1", "MNIST · NN-2, λ = 0.0005, lr = 0.2"]
+    names = ["MNIST · NN-2, lr = 0.1", "MNIST · NN-2, lr = 0.2"]
     assert table["row"].to_list() == names
     (figure, *_) = make_figures(analysis)
     axis = figure.chart.to_dict()["layer"][1]["encoding"]["y"]["axis"]

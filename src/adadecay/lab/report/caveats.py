@@ -59,7 +59,9 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
         )
     if cells:
         where = (
-            f"{share:.0%} of the training set, held out" if share else "held-out data"
+            f"{100 * share:g} % of the training set, held out"
+            if share
+            else "held-out data"
         )
         found = "; ".join(f"{cell}: {', '.join(won)}" for cell, won in cells.items())
         text = (

@@ -118,7 +118,7 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     )
 
     def at(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", title="difference (right is better)")
+        return alt.X(f"{field}:Q", title="difference")  # a phone has no room for more
 
     bars = base.mark_rule(strokeWidth=3, strokeCap="round")
     dots = base.mark_point(filled=True, size=70, opacity=1)

@@ -4,7 +4,6 @@ In: :class:`Analysis`. Out: polars tables with one row for each thing that is dr
 rounded to what an eye can see, so that the page stays small.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -94,19 +93,20 @@ def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
     whole = [
         f"{c.ours.where}: {c.ours.optimizer} − {c.other.optimizer}" for c in comparisons
     ]
-    rates = Counter(
-        place
-        for place, _ in {(c.ours.place, c.ours.setting.get("lr")) for c in comparisons}
-    )
+
+    def vary(path: str) -> bool:
+        return len({each.ours.setting.get(path) for each in comparisons}) > 1
+
     names = []
     for comparison, told in zip(comparisons, whole, strict=True):
         ours, other = comparison.ours, comparison.other
         decay = ours.setting.get(DECAY)
         shared = several and decay is not None and decay == other.setting.get(DECAY)
-        short = f"{ours.where}, λ = {decay:g}" if shared else ours.where
-        rate = ours.setting.get("lr")
-        if rates.get(ours.place, 0) > 1 and rate == other.setting.get("lr"):
-            short += f", lr = {rate:g}"
+        rate = ours.setting.get("lr") if several and vary("lr") else None
+        rated = rate is not None and rate == other.setting.get("lr")
+        told_decay = shared and (vary(DECAY) or not rated)
+        short = f"{ours.where}, λ = {decay:g}" if told_decay else ours.where
+        short += f", lr = {rate:g}" if rated else ""
         names.append(told if ours.method == other.method else short)
     # Rows of one name would be drawn over each other.
     return whole if full or len(set(names)) < len(names) else names
