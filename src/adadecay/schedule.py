@@ -105,6 +105,7 @@ def timescale(lr: float, weight_decay: float, batch_size: int, examples: int) ->
         >>> timescale(lr=1e-3, weight_decay=0.1, batch_size=128, examples=60_000)
         21.333333333333332
     """
+    _check_positive(lr=lr, weight_decay=weight_decay, examples=examples)
     return batch_size / (lr * weight_decay * examples)
 
 
@@ -121,4 +122,11 @@ def decay_for(lr: float, timescale: float, batch_size: int, examples: int) -> fl
         >>> decay_for(lr=1e-3, timescale=20.0, batch_size=128, examples=60_000)
         0.10666666666666667
     """
+    _check_positive(lr=lr, timescale=timescale, examples=examples)
     return batch_size / (lr * timescale * examples)
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be above 0, but it is {value}")

@@ -73,6 +73,13 @@ def test_a_tensor_is_changed_in_place_and_compiles_nothing_again():
     assert counts[1:] == counts[1:2] * 3
 
 
+def test_a_timescale_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="timescale must be above 0, but it is 0"):
+        decay_for(0.1, 0, batch_size=100, examples=5000)
+    with pytest.raises(ValueError, match="weight_decay must be above 0"):
+        timescale(0.1, 0.0, batch_size=100, examples=5000)
+
+
 def test_a_timescale_and_back():
     """An average with the weights (1 − ηλ)ᵗ has the mean age 1/(ηλ) − 1 steps."""
     decay = decay_for(0.1, 2.0, batch_size=100, examples=5000)
