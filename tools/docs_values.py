@@ -147,12 +147,14 @@ class Values:
 
     def gain(self, cell: str) -> Judged | None:
         """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
-        (row,) = [r.result for r in self.claims if r.result.claim.name == "beats SGD"]
-        found = {each.comparison.ours.place: each for each in row.judged}
-        return found.get(cell)
+        rows = [r.result for r in self.claims if r.result.claim.name == "beats SGD"]
+        judged = [each for row in rows for each in row.judged]
+        return {each.comparison.ours.place: each for each in judged}.get(cell)
 
     def repeated(self) -> tuple[int, float]:
         """Return how many trials have several scores, and how far apart at most."""
+        if not self.studies:
+            return 0, 0.0
         trials = [each.trials for each in self.studies.values()]
         scores = pl.concat([each.select("trial", "score") for each in trials])
         scores = scores.drop_nulls().group_by("trial")

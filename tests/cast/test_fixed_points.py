@@ -49,7 +49,9 @@ def descend(
     named = [(f"{i}.weight", p) for i, p in enumerate(ps)]
     with warnings.catch_warnings():
         if case.has_theta and weight_decay == 0:
-            warnings.filterwarnings("ignore", message=".*AdaDecay is plain SGD")
+            warnings.filterwarnings(
+                "ignore", message="every parameter group has weight_"
+            )
         optimizer = case.make(named, weight_decay=weight_decay, **arguments)
 
     def closure() -> Tensor:
