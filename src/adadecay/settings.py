@@ -103,15 +103,13 @@ def warn_past_zero(group: dict[str, Any]) -> None:
 def warn_no_decay(
     groups: list[dict[str, Any]],
     outcome: str = "AdaDecay is plain SGD: give it a weight_decay, for instance 5e-4",
-    *,
-    stacklevel: int = 4,
 ) -> None:
     """Warn, once per process and outcome, where there is nothing to adapt."""
     if {group["weight_decay"] for group in groups} == {0} and outcome not in _warned:
         _warned.add(outcome)
         warnings.warn(
             f"every parameter group has weight_decay=0, so {outcome}",
-            stacklevel=stacklevel,
+            stacklevel=4,
         )
 
 

@@ -160,15 +160,10 @@ def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
     for group in groups:
         moments = next(rows, None) if group.moments is None else group.moments.T
         if moments is None:
-            halves = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-            norms.append(
-                [
-                    torch.linalg.vector_norm(
-                        grad, dtype=halves.get(grad.dtype)
-                    ).double()
-                    for grad in group.grads
-                ]
-            )
+            kinds = (torch.float32 if g.itemsize == 2 else None for g in group.grads)
+            pairs = zip(group.grads, kinds, strict=True)
+            each = [torch.linalg.vector_norm(g, dtype=kind) for g, kind in pairs]
+            norms.append([norm.double() for norm in each])
         else:
             count, mean, deviation = moments[:3]
             norm = (count.sqrt() * torch.hypot(mean, deviation)).double()

@@ -139,7 +139,7 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
 
 
 def describe_earlier(count: int) -> str:
-    """Say that trials of code that was edited since are neither lost nor counted."""
+    """Return a sentence about trials of code that was edited since."""
     those = "1 trial" if count == 1 else f"{count} trials"
     return (
         f"{those} of an earlier version of this study's code "

@@ -134,7 +134,7 @@ def _usable(path: Path, spec: DatasetSpec, tried: list[str] | None = None) -> bo
 
 @contextlib.contextmanager
 def _write_errors(folder: Path) -> Iterator[None]:
-    """Say in one sentence what cannot be written, and what to do."""
+    """Turn an error of writing into one sentence with what to do."""
     try:
         yield
     except OSError as error:

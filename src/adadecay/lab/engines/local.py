@@ -175,7 +175,7 @@ class LocalEngine(Engine):
         return event
 
     def _bury(self, number: int) -> Lost:
-        """Give up a dead worker and say why its trial was lost."""
+        """Drop a dead worker and return why its trial was lost."""
         worker = self._pool.pop(number)
         worker.process.join(PATIENCE)
         reason = cause_of_death(worker.process.exitcode)

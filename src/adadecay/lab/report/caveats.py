@@ -46,7 +46,7 @@ def caveats(analysis: Analysis) -> list[Caveat]:
 
 
 def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
-    """Say what was chosen on which data, and which value won for each optimizer."""
+    """Yield what was chosen on which data, and which value won for each optimizer."""
     chosen, share = analysis.data.chosen, analysis.data.held_out
     cells: dict[str, list[str]] = {}
     for group in candidates(analysis.arms, chosen) if chosen else []:
@@ -86,7 +86,7 @@ def _values(arm: Arm, chosen: Sequence[str]) -> str:
 
 
 def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
-    """Say what is missing, shortened, or has no result."""
+    """Yield what is missing, shortened, or has no result."""
     have = counts(analysis)
     planned = plural(have["planned"], "trial")
     if not is_finished(analysis):
@@ -115,7 +115,7 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
 
 
 def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
-    """Say how far the numbers that there are can be trusted."""
+    """Yield how far the numbers can be trusted."""
     sizes: dict[str, set[int]] = {}
     for arm in analysis.arms:
         sizes.setdefault(arm.place, set()).add(arm.scores.size)

@@ -183,7 +183,7 @@ class RayEngine(Engine):
             return [Lost(running.trial, cause_of_loss(error))]
 
     def _pass_on_stop(self) -> None:
-        """Give the stop signal once, and withdraw what has not begun."""
+        """Send the stop signal once, and cancel what has not begun."""
         if not self.stopping or self._told:
             return
         self._told = True
