@@ -17,12 +17,13 @@ import polars as pl
 
 from adadecay.commands.list import rows as listed
 from adadecay.lab import paper
-from adadecay.lab.report.caveats import caveats, counts
+from adadecay.lab.report.caveats import caveats
 from adadecay.lab.report.charts import forest_of_all, forest_of_contrasts
 from adadecay.lab.report.lines import effective_decays, sweeps
 from adadecay.lab.report.style import Figure, Theme
 from adadecay.lab.report.tables import Table, arm_table, comparison_table
-from adadecay.lab.report.text import DASH, Numbers, counted, headline, plural
+from adadecay.lab.report.text import DASH, Numbers, counted, headline
+from adadecay.lab.scoring import plural
 from adadecay.lab.stats.analysis import (
     SMALLER_DECAY,
     Analysis,
@@ -99,7 +100,7 @@ class Values:
     def calls(self) -> dict[str, Any]:
         """Return what templates may use, by name."""
         names = [name for name in dir(type(self)) if name[0] != "_"]
-        shared = (arm_table, comparison_table, counted, counts, headline)
+        shared = (arm_table, comparison_table, counted, headline)
         shared += (lambda_of, pick, plural, caveats, spell_cell, zip)
         found = {each.__name__: each for each in shared}
         found |= {name: getattr(self, name) for name in names}

@@ -153,7 +153,7 @@ def test_a_page_holds_the_numbers_of_the_results(filled):
     assert float(cells[1]) == pytest.approx(average, abs=6e-3)
     assert float(cells[3].split()[0]) == pytest.approx(gap, abs=6e-3)
     assert cells[4:6] == ["+0.03", "4"]
-    assert "9 of 12 trials finished" in text
+    assert "Unfinished (9 of 12 trials): " in text
     assert "**Unfinished study.**" in text
 
 

@@ -141,7 +141,7 @@ def test_there_is_a_space_between_bar_and_text(tmp_path):
     with console.capture() as shown, progress._live(tally, console):
         pass
     text = re.sub(r"\x1b\[[0-9;?]*[a-z]", "", shown.get())
-    assert "━ 0 of 1 trials" in text
+    assert "━ 0 of 1 trial done" in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from lab_runs import small_study, trainer_study
 
 from adadecay.lab.engines import EpochDone, InlineEngine, Settings
 from adadecay.lab.files import read_json, trial_folder
-from adadecay.lab.report.text import Numbers, headline
+from adadecay.lab.report.text import headline
 from adadecay.lab.scoring import trial_score
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import load
@@ -172,7 +172,7 @@ def test_what_has_finished_in_status_has_finished_in_the_report(tmp_path):
     [line] = summarize(study.plan, read_states(study.plan, tmp_path))
     assert (line.finished, line.mean) == (2, None)
     analysis = analyse(load(study))
-    told = headline(analysis, Numbers.fitting(analysis))
+    told = headline(analysis)
     assert told == "2 trials finished without a score: 2 diverged."
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from adadecay.lab import Study, run
-from adadecay.lab.report.caveats import caveats, counts, is_finished
+from adadecay.lab.report.caveats import caveats
 from adadecay.lab.report.tables import arm_table
 from adadecay.lab.report.text import Numbers
 from adadecay.lab.stats.analysis import analyse
@@ -36,14 +36,14 @@ def study(tmp_path_factory):
 
 def check(evidence):
     analysis = analyse(evidence)
-    assert counts(analysis) == {
+    assert analysis.counts == {
         "done": 3,
         "running": 0,
         "diverged": 0,
         "failed": 3,
         "planned": 6,
     }
-    assert is_finished(analysis)
+    assert analysis.finished
     titles = [remark.title for remark in caveats(analysis)]
     assert "Trials without a result" in titles
     assert "Unfinished study" not in titles

@@ -123,12 +123,12 @@ def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
     words += ["--have", str(tmp_path / "kept"), "--results", str(tmp_path / "new")]
     done = CliRunner().invoke(app, [*words, "--workers", "0", "--plain"])
     assert done.exit_code == 0, done.output
-    assert "6 of 8 trials are in the snapshots" in done.output
+    assert "In the snapshots: 6 of 8 trials" in done.output
     assert len(list((tmp_path / "new" / "trials").glob("*/*/done.json"))) == 2
     words[3] = "3"
     done = CliRunner().invoke(app, [*words, "--workers", "0", "--plain"])
     assert done.exit_code == 0, done.output
-    assert "6 of 6 trials are in the snapshots" in done.output
+    assert "In the snapshots: 6 of 6 trials" in done.output
     words[9] = str(tmp_path / "new")
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2

@@ -120,7 +120,7 @@ def test_watching_renews_the_page_until_the_study_is_finished(tmp_path):
         while not page.exists() and time.monotonic() < deadline:
             time.sleep(0.2)
         first = page.read_text("utf-8")
-        assert "0 of 2 trials are finished" in first
+        assert "Finished: 0 of 2 trials" in first
         assert "location.reload()" in first
         run(study, workers=0)
         said, _ = watcher.communicate()

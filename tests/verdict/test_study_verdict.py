@@ -92,7 +92,9 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     differences, _ = common_scores(row.ours, row.other)
     assert smallest_difference(differences, pairs=int(needed)) <= 0.1
     assert smallest_difference(differences, pairs=int(needed) - 1) > 0.1
-    assert f"With {needed} trials each, {2 * int(needed) - 24} are left" in done.output
+    assert (
+        f"With {needed} trials each, {2 * int(needed) - 24} left to run" in done.output
+    )
     done = CliRunner().invoke(app, [*words, "--detect", "0.1", "--deviation", "0.2"])
     assert f"any cell: {pairs_needed(0.1, 0.2)} trials find" in done.output
     words[-1] = str(tmp_path)

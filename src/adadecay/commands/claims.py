@@ -32,7 +32,7 @@ def claims(
         typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
         return
     _print(rows)
-    typer.echo(f"{len(snapshots)} studies in {folder} that ask for the paper.")
+    typer.echo(f"Studies in {folder} that ask for the paper: {len(snapshots)}.")
 
 
 def _plain(row: Any) -> dict[str, Any]:

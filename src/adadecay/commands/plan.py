@@ -90,6 +90,7 @@ def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
     from rich.markup import escape
 
     from adadecay.commands.tables import summary_table
+    from adadecay.lab.scoring import plural
     from adadecay.lab.summary import find_uncompared
 
     spec, plan = study.spec, study.plan
@@ -99,8 +100,8 @@ def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
         console.print(escape(spec.summary), highlight=False)
     console.print(summary_table(lines, plan.score))
     typer.echo(
-        f"{len(plan.cells)} cell{'s' if len(plan.cells) != 1 else ''}, "
-        f"{len(plan.unique)} trials: {len(plan.unique) - left} done, {left} left."
+        f"{plural(len(plan.cells), 'cell')}, {plural(len(plan.unique), 'trial')}: "
+        f"{len(plan.unique) - left} done, {left} left."
     )
     if remark := find_uncompared(plan):
         typer.echo(remark)
@@ -134,7 +135,7 @@ def _print_needed(
     larger = study.vary(trials=most)
     states = read_states(larger.plan, study.folder)
     left = [trial for trial in larger.plan.unique if not states[trial.id].finished]
-    typer.echo(f"With {most} trials each, {len(left)} are left.")
+    typer.echo(f"With {most} trials each, {len(left)} left to run.")
     typer.echo(
         describe_estimate(estimate(left, study.folder, workers=workers), workers)
     )

@@ -45,6 +45,8 @@ def report(
     json: JSON = False,
 ) -> None:
     """Write the report of a study as one HTML page."""
+    from adadecay.lab.report.text import headline
+
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
@@ -55,10 +57,10 @@ def report(
     if json:
         from adadecay.lab.report import compared
 
-        found = {"study": study.name, "verdict": _headline(analysis), "page": path}
+        found = {"study": study.name, "verdict": headline(analysis), "page": path}
         print_json({**found, "comparisons": compared(analysis).to_dicts()})
     else:
-        typer.echo(f"{study.name}{_unfinished(analysis)}: {_headline(analysis)}")
+        typer.echo(f"{study.name}: {headline(analysis)}")
         typer.echo(f"Report: {path}")
     formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
     _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
@@ -69,21 +71,6 @@ def report(
 def page_path(study: "Study") -> Path:
     """Return where the page of a study goes unless told otherwise."""
     return study.folder / "reports" / f"{study.name}.html"
-
-
-def _headline(analysis: "Analysis") -> str:
-    from adadecay.lab.report.text import Numbers, headline
-
-    return headline(analysis, Numbers.fitting(analysis))
-
-
-def _unfinished(analysis: "Analysis") -> str:
-    from adadecay.lab.report.caveats import counts, is_finished
-
-    have = counts(analysis)
-    if is_finished(analysis):
-        return ""
-    return f" (unfinished, {have['done']} of {have['planned']} trials)"
 
 
 def _write_page(
@@ -105,6 +92,7 @@ def _export(
     analysis: "Analysis", folder: Path, *, tex: bool, csv: bool, formats: list[str]
 ) -> None:
     from adadecay.lab.report.export import write_csv, write_images, write_tex
+    from adadecay.lab.scoring import plural
 
     files = []
     if csv:
@@ -114,20 +102,20 @@ def _export(
     if formats:
         files += write_images(analysis, folder, formats)
     if files:
-        typer.echo(f"{len(files)} files in {folder}")
+        typer.echo(f"{plural(len(files), 'file')} in {folder}")
 
 
 def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:
-    from adadecay.lab.report.caveats import is_finished
+    from adadecay.lab.report.text import headline
 
     typer.echo(f"Renewing every {every:g} s until the study is finished; Ctrl-C stops.")
     try:
         while True:
             time.sleep(every)
             analysis = _write_page(study, path, trim, renew=every)
-            if is_finished(analysis):
+            if analysis.finished:
                 break
     except KeyboardInterrupt:
         pass
     analysis = _write_page(study, path, trim, renew=None)
-    typer.echo(f"{study.name}: {_headline(analysis)}")
+    typer.echo(f"{study.name}: {headline(analysis)}")

@@ -101,12 +101,14 @@ def run(
 
 
 def _without(study: "Study", folders: list[Path]) -> "Study":
+    from adadecay.lab.scoring import plural
     from adadecay.lab.stats.snapshot import finished_ids
 
     known = frozenset[str]().union(*map(finished_ids, folders))
     rest = study.without(known)
     skipped = len(study.plan.unique) - len(rest.plan.unique)
-    typer.echo(f"{skipped} of {len(study.plan.unique)} trials are in the snapshots.")
+    whole = plural(len(study.plan.unique), "trial")
+    typer.echo(f"In the snapshots: {skipped} of {whole}.")
     if not rest.plan.trials:
         raise typer.Exit(0)
     return rest
@@ -121,10 +123,10 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     """
     from adadecay.commands.status import print_status
     from adadecay.lab import run as run_lab
+    from adadecay.lab.scoring import plural
 
-    typer.echo(
-        f"{study.name}: {len(study.plan.unique)} trials, results in {study.folder}"
-    )
+    trials = plural(len(study.plan.unique), "trial")
+    typer.echo(f"{study.name}: {trials}, results in {study.folder}")
     if "torch" not in sys.modules:
         typer.echo("Loading torch …", err=True)
     try:
@@ -138,7 +140,7 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     if outcome.interrupted:
         typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
     elif outcome.failed:
-        typer.echo(f"{len(outcome.failed)} trials failed. {how_to_go_on()}")
+        typer.echo(f"{plural(len(outcome.failed), 'trial')} failed. {how_to_go_on()}")
     return outcome
 
 

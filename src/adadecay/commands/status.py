@@ -109,6 +109,7 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
     from rich.markup import escape
 
     from adadecay.commands.tables import summary_table
+    from adadecay.lab.scoring import plural
     from adadecay.lab.summary import count_earlier, read_states, summarize
 
     plan = study.plan
@@ -128,7 +129,8 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
     if damaged:
         console.print(HOW_TO_MEND, highlight=False, soft_wrap=True)
     console.print(
-        f"{escape(study.name)}: {finished} of {len(states)} trials done{without}, "
+        f"{escape(study.name)}: {finished} of {plural(len(states), 'trial')} "
+        f"done{without}, "
         f"in {escape(str(study.folder))}",
         highlight=False,
         soft_wrap=True,
@@ -140,8 +142,9 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
 
 def describe_earlier(count: int) -> str:
     """Return a sentence about trials of code that was edited since."""
-    those = "1 trial" if count == 1 else f"{count} trials"
+    from adadecay.lab.scoring import plural
+
     return (
-        f"{those} of an earlier version of this study's code "
+        f"{plural(count, 'trial')} of an earlier version of this study's code "
         f"{'is' if count == 1 else 'are'} also in this folder: kept, but not counted."
     )

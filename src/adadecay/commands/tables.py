@@ -6,7 +6,7 @@ In: summaries of the lab. Out: rich renderables and short texts.
 from typing import Any
 
 from adadecay.lab.progress import duration
-from adadecay.lab.scoring import decimals_for
+from adadecay.lab.scoring import decimals_for, plural
 from adadecay.lab.summary import Estimate, Line
 
 __all__ = ["describe_estimate", "summary_rows", "summary_table"]
@@ -18,15 +18,16 @@ def describe_estimate(estimate: Estimate, workers: int) -> str:
     """Describe an estimate of the time left, and its basis."""
     if not estimate.seconds and not estimate.unknown:
         return "Nothing is left to do."
-    on = f"on {workers} worker{'s' if workers > 1 else ''}"
+    on = f"on {plural(workers, 'worker')}"
+    unknown = plural(estimate.unknown, "trial")
     if not estimate.seconds:
         return (
             f"Time left: not known, since no epoch of this kind was measured here yet "
-            f"({estimate.unknown} trials, {on}): try --measure."
+            f"({unknown}, {on}): try --measure."
         )
     text = f"Time left: about {duration(estimate.seconds)} {on}"
     if estimate.unknown:
-        text += f", and {estimate.unknown} trials of kinds not measured here yet"
+        text += f", and {unknown} of kinds not measured here yet"
     return text + ", from epochs measured here."
 
 

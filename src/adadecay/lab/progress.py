@@ -17,6 +17,7 @@ from adadecay.lab.engines import (
 )
 from adadecay.lab.files import State, read_timings
 from adadecay.lab.plan import Trial
+from adadecay.lab.scoring import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +125,7 @@ class Tally:
 
     def headline(self) -> str:
         """Return how far the study is, in words."""
-        text = f"{self.done} of {self.total} trials done"
+        text = f"{self.done} of {plural(self.total, 'trial')} done"
         text += f", {self.failed} failed" if self.failed else ""
         rest = self.remaining()
         return text + (f", about {duration(rest)} left" if rest is not None else "")

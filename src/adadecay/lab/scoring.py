@@ -12,6 +12,11 @@ from typing import Final
 TRIM: Final = 0.1  # of each tail
 
 
+def plural(count: int, noun: str) -> str:
+    """Return "1 trial", "2 trials"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def last_tenth(epochs: int) -> int:
     """Return how many epochs are the last 10 %: at least that share, at least one."""
     return max(1, -(-epochs // 10))

@@ -15,6 +15,7 @@ from adadecay.lab.engines.local import running
 from adadecay.lab.files import read_study, stored_studies
 from adadecay.lab.plan import Plan, make_plan
 from adadecay.lab.progress import watching
+from adadecay.lab.scoring import plural
 from adadecay.lab.spec import StudySpec
 from adadecay.lab.spec_file import (
     SpecError,
@@ -161,11 +162,11 @@ class Study:
         return verdict(self)
 
     def __repr__(self) -> str:
-        plan, cells = self.plan, len(self.plan.cells)
+        plan = self.plan
         labels = dict.fromkeys(trial.method for trial in plan.trials)
         return (
-            f"Study({self.name!r}: {len(plan.unique)} trials, {cells} "
-            f"cell{'s' if cells != 1 else ''}, {', '.join(labels)}; "
+            f"Study({self.name!r}: {plural(len(plan.unique), 'trial')}, "
+            f"{plural(len(plan.cells), 'cell')}, {', '.join(labels)}; "
             f"results in {str(self.folder)!r})"
         )
 

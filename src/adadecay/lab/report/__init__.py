@@ -98,7 +98,6 @@ def compared(analysis: Analysis) -> "polars.DataFrame":
 
 def verdict(study: Any) -> str:
     """Return what a study found, in one sentence, as its page says."""
-    from adadecay.lab.report.text import Numbers, headline
+    from adadecay.lab.report.text import headline
 
-    analysis = analyse(load(study))
-    return headline(analysis, Numbers.fitting(analysis))
+    return headline(analyse(load(study)))

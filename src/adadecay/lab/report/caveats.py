@@ -5,12 +5,11 @@ shortened, what went wrong, and how far the intervals can be trusted.
 """
 
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from adadecay.lab.report.text import plural
+from adadecay.lab.scoring import plural
 from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.scores import Arm
@@ -24,20 +23,6 @@ class Caveat:
     title: str
     text: str
     grave: bool = False
-
-
-def counts(analysis: Analysis) -> dict[str, int]:
-    """Return the number of trials in each state, and ``planned``."""
-    found = dict.fromkeys(("done", "running", "diverged", "failed"), 0)
-    found |= Counter(analysis.trials["status"].fill_null("running").to_list())
-    return {**found, "planned": max(sum(found.values()), analysis.data.planned or 0)}
-
-
-def is_finished(analysis: Analysis) -> bool:
-    """Return whether every planned trial has ended, well or not."""
-    have = counts(analysis)
-    ended = have["done"] + have["diverged"] + have["failed"]
-    return have["planned"] > 0 and ended >= have["planned"]
 
 
 def caveats(analysis: Analysis) -> list[Caveat]:
@@ -87,12 +72,12 @@ def _values(arm: Arm, chosen: Sequence[str]) -> str:
 
 def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
     """Yield what is missing, shortened, or has no result."""
-    have = counts(analysis)
+    have = analysis.counts
     planned = plural(have["planned"], "trial")
-    if not is_finished(analysis):
+    if not analysis.finished:
         text = (
-            f"{have['done']:,} of {planned} are finished. Only they are shown; "
-            "numbers, intervals and verdicts will change."
+            f"Finished: {have['done']:,} of {planned}. Only they are shown; numbers, "
+            "intervals and verdicts will change."
         )
         yield Caveat("Unfinished study", text, grave=True)
     reasons = dict.fromkeys(analysis.data.shortened)

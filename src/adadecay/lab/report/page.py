@@ -18,9 +18,10 @@ import vl_convert
 
 from adadecay.lab import paper
 from adadecay.lab.report import tables, text
-from adadecay.lab.report.caveats import caveats, counts
+from adadecay.lab.report.caveats import caveats
 from adadecay.lab.report.charts import FORESTS, make_figures
 from adadecay.lab.report.style import DARK, VERDICTS, Figure, Section, Theme
+from adadecay.lab.scoring import plural
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.compare import Judged
 from adadecay.lab.stats.verdicts import CLAIM_RULES, EFFECT_RULES, RULES
@@ -69,7 +70,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
         "analysis": analysis,
         "data": data,
         "numbers": numbers,
-        "headline": text.headline(analysis, numbers),
+        "headline": text.headline(analysis),
         "remarks": caveats(analysis),
         "facts": _facts(analysis),
         "cards": [card for card in cards if card.verdict != "not tested"],
@@ -87,6 +88,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
             analysis.trials.select("number", "seed").drop_nulls().unique().rows()
         ),
         "paper": paper,
+        "plural": plural,
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "styles": _read("page.css"),
         "script": _read("page.js"),
@@ -132,24 +134,22 @@ def _effect_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
 
 
 def _facts(analysis: Analysis) -> list[tuple[str, str]]:
-    have = counts(analysis)
-    sizes = sorted({int(arm.scores.size) for arm in analysis.arms})
-    epochs = sorted({arm.epochs for arm in analysis.arms})
-    return [
-        (f"{have['done']:,} of {have['planned']:,}", "trials finished"),
-        (_range(sizes), "trials a setting"),
-        (str(len({arm.place for arm in analysis.arms})), "cells"),
-        (str(len({arm.optimizer for arm in analysis.arms})), "optimizers"),
-        (_range(epochs), "epochs"),
-        (str(len(analysis.comparisons)), "comparisons"),
+    have, arms = analysis.counts, analysis.arms
+    found = [
+        ("trial a setting", {int(arm.scores.size) for arm in arms}),
+        ("cell", {len({arm.place for arm in arms})}),
+        ("optimizer", {len(analysis.labels)}),
+        ("epoch", {arm.epochs for arm in arms}),
+        ("comparison", {len(analysis.judged)}),
     ]
-
-
-def _range(values: list[int]) -> str:
-    if not values:
-        return text.DASH
-    low, high = values[0], values[-1]
-    return str(low) if low == high else f"{low} to {high}"
+    whole = plural(have["planned"], "trial")
+    facts = [(f"{have['done']:,} of {whole}", "finished")]
+    for noun, values in found:
+        several = re.sub(r"^\w+", r"\g<0>s", noun)
+        ends = sorted({min(values), max(values)}) if values else [text.DASH]
+        label = noun if values == {1} else several
+        facts.append((" to ".join(map(str, ends)), label))
+    return facts
 
 
 def _sections(analysis: Analysis, figures: list[Figure]) -> list[dict[str, Any]]:

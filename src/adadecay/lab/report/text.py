@@ -5,10 +5,10 @@ In: an analysis. Out: text, never "nan": what is not known is a dash or said in 
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from adadecay.lab.scoring import decimals_for
+from adadecay.lab.scoring import decimals_for, plural
 from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.claims import ClaimResult
@@ -17,11 +17,6 @@ from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
 DASH = "–"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return "1 trial", "2 trials"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def signed(value: float | None, form: str) -> str:
@@ -152,7 +147,7 @@ def claim_words(result: ClaimResult, numbers: Numbers) -> str:
     text = counted(each.verdict for each in result.judged)
     missing = (result.claim.expected or 0) - len(result.judged)
     if missing > 0:
-        text += f"; {missing} of {result.claim.expected} are not in this study"
+        text += f"; {missing} of {result.claim.expected} not in this study"
     reasons = dict.fromkeys(why for each in result.judged for why in each.shortened)
     if reasons:
         text += f" ({', '.join(reasons)})"
@@ -165,20 +160,28 @@ def _without_scores(analysis: Analysis) -> str:
     if not done + diverged:
         return "No trial has finished yet: there is nothing to judge."
     why = [f"{diverged} diverged"] if diverged else []
-    why += [f"{done} have no number in their last epochs"] if done else []
+    why += [f"{done} without a number in the last epochs"] if done else []
     return (
         f"{plural(done + diverged, 'trial')} finished without a score: "
         f"{', '.join(why)}."
     )
 
 
-def headline(analysis: Analysis, numbers: Numbers) -> str:
-    """Return the study's answer in one sentence."""
+def headline(analysis: Analysis) -> str:
+    """Return the study's answer in one sentence, and whether it may still change."""
     if not any(arm.scores.size for arm in analysis.arms):
         return _without_scores(analysis)
-    tested = [each.verdict for each in analysis.claims if each.tested]
+    answer, have = _answer(analysis, Numbers.fitting(analysis)), analysis.counts
+    if analysis.finished:
+        return answer
+    trials = plural(have["planned"], "trial")
+    return f"Unfinished ({have['done']:,} of {trials}): {answer}"
+
+
+def _answer(analysis: Analysis, numbers: Numbers) -> str:
+    tested = [each for each in analysis.claims if each.tested]
     if analysis.data.paper and tested:
-        return f"Of {plural(len(tested), 'claim')} tested: {counted(tested)}."
+        return _claimed(tested, analysis.data.study)
     if not analysis.judged:
         return nothing_compared(analysis.baseline, analysis.labels)
     effects = Counter(
@@ -189,6 +192,18 @@ def headline(analysis: Analysis, numbers: Numbers) -> str:
     if len(analysis.judged) == 1:
         return _only(analysis.comparisons[0], numbers)
     return _several(analysis)
+
+
+def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
+    """Return the verdicts on the claims that a study is about, and on the others."""
+    own = [each for each in tested if each.claim.study == study]
+    rest = [each.verdict for each in tested if each not in own]
+    parts = [f"“{each.claim.statement}”: {each.verdict}" for each in own]
+    if rest:
+        noun = "further claim" if own else "claim"
+        told = f"of {plural(len(rest), noun)} tested: {counted(rest)}"
+        parts.append(told if own else told.capitalize())
+    return "; ".join(parts) + "."
 
 
 def _several(analysis: Analysis) -> str:

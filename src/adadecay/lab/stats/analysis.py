@@ -6,6 +6,8 @@ studies: each claim judged once on the union of their trials, none counted twice
 beside it what the paper's own number of trials could have shown.
 """
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -70,6 +72,19 @@ class Analysis:
     def labels(self) -> list[str]:
         """What tables call the optimizers, each once."""
         return list(dict.fromkeys(arm.optimizer for arm in self.arms))
+
+    @functools.cached_property
+    def counts(self) -> dict[str, int]:
+        """The number of trials in each state, and ``planned``."""
+        found = dict.fromkeys(("done", "running", "diverged", "failed"), 0)
+        found |= Counter(self.trials["status"].fill_null("running").to_list())
+        return {**found, "planned": max(sum(found.values()), self.data.planned or 0)}
+
+    @property
+    def finished(self) -> bool:
+        """Whether every planned trial has ended, well or not."""
+        ended = sum(self.counts[each] for each in ("done", "diverged", "failed"))
+        return 0 < self.counts["planned"] <= ended
 
     @property
     def comparisons(self) -> list[Comparison]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from adadecay.lab.scoring import TRIM
+from adadecay.lab.scoring import TRIM, plural
 from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.intervals import (
     LEVEL,
@@ -265,8 +265,8 @@ def _notes(
         yield f"{pairs} pairs: a sign-flip test cannot go below p = {least:.2g}"
     if ours.scores.size != other.scores.size:
         yield (
-            f"{ours.scores.size} against {other.scores.size} finished trials: only "
-            f"the {pairs} with common seeds are compared"
+            f"{ours.scores.size} against {plural(other.scores.size, 'finished trial')}"
+            ": only those with common seeds are compared"
         )
     for arm in (ours, other):
         for status in ("diverged", "failed"):

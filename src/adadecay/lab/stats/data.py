@@ -12,6 +12,7 @@ import polars as pl
 from polars import selectors as cs
 
 from adadecay.lab import paper
+from adadecay.lab.scoring import plural
 from adadecay.lab.settings import shown
 from adadecay.lab.stats.scores import SETTINGS
 from adadecay.lab.study import Study
@@ -159,7 +160,7 @@ def _score_name(results: pl.DataFrame) -> str:
 
 def _shortened(study: Study) -> tuple[str, ...]:
     spec = study.spec
-    found = [f"{spec.examples:,} training examples"] if spec.examples else []
+    found = [plural(spec.examples, "training example")] if spec.examples else []
     sizes = {cell.batch_size or spec.batch_size for cell in spec.cells}
     found += [
         f"batches of {size} instead of {paper.BATCH_SIZE}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from adadecay.lab import paper
 from adadecay.lab.optimizers import OPTIMIZERS
+from adadecay.lab.scoring import plural
 from adadecay.lab.settings import Setting, baseline_settings
 from adadecay.lab.stats.scores import Arm
 
@@ -98,10 +99,10 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
     """Return in words what an arm has less of than the paper."""
     reasons = []
     if arm.epochs < paper.EPOCHS:
-        reasons.append(f"{arm.epochs} epochs instead of {paper.EPOCHS}")
+        reasons.append(f"{plural(arm.epochs, 'epoch')} instead of {paper.EPOCHS}")
     examples, batch = (arm.setting.get(name) for name in ("examples", "batch_size"))
     if examples is not None:
-        reasons.append(f"{examples:,} training examples")
+        reasons.append(plural(examples, "training example"))
     if batch not in (None, paper.BATCH_SIZE):
         reasons.append(f"batches of {batch} instead of {paper.BATCH_SIZE}")
     width = arm.setting.get("network.width", 1)
