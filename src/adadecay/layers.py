@@ -153,6 +153,11 @@ def param_groups(
         >>> [[name for name, _ in group["params"]] for group in groups]
         [['0.weight'], ['0.bias', '1.weight', '1.bias']]
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            "param_groups needs a module, whose norms and biases it can tell from its "
+            f"weights, but it is given a {type(model).__name__}: give it the model"
+        )
     found: dict[bool, dict[int, tuple[str, nn.Parameter]]] = {True: {}, False: {}}
     for path, module in model.named_modules():
         is_norm = isinstance(module, NORMS) or type(module).__name__.endswith("Norm")

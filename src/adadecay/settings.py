@@ -22,6 +22,9 @@ def check_settings(group: dict[str, Any]) -> None:
         _check_number(f"{name} value", name, group[name], lowest=0.0)
     _check_number("dampening value", "dampening", group["dampening"])
     check_alpha(group["alpha"])
+    for name in ("decoupled", "unit_mean", "stochastic_rounding"):
+        if not isinstance(group[name], bool):
+            raise TypeError(f"{name} must be True or False, but it is {group[name]!r}")
     if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
         raise ValueError(
             "Nesterov momentum requires a momentum and zero dampening, but momentum="

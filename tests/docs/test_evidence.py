@@ -315,6 +315,17 @@ def test_the_command_of_a_study_is_the_one_that_runs_it(study, changes):
         assert f"--only {chosen}" in command
 
 
+def test_the_page_of_a_snapshot_has_every_command_that_it_was_made_with(root):
+    commands = tuple(
+        f"adadecay run paper/comparison --only network={each}"
+        for each in ("nn-2", "nn-3")
+    )
+    put(root, "paper/comparison", two_arms(0.3, trials=5), commands=commands)
+    tool.renew(Values(root))
+    shown = page(root, "docs/evidence/paper-comparison.md").split("```")[1]
+    assert shown.strip().splitlines() == list(commands)
+
+
 def test_the_cost_of_an_epoch_is_told_as_the_command_prints_it(root, monkeypatch):
     costs = EpochCosts(bare=1.0, sgd=2.0, adadecay=2.5, by_hand=9.0, rounds=7)
     monkeypatch.setattr(train, "measure_epochs", lambda rounds, **_: costs)

@@ -64,6 +64,21 @@ def test_what_is_chosen_is_an_argument_of_some_optimizer(file):
     assert varied(spec, only={"optimizer": ["sgd"]}).chosen == ()
 
 
+def test_what_is_chosen_needs_held_out_data(file):
+    file.write_text(
+        'trials = 2\nchosen = ["alpha"]\n' + STUDY.replace("trials", "seed")
+    )
+    with pytest.raises(SpecError, match=r"mine.toml:2: chosen.*needs.*holdout = 0.1"):
+        read_spec(file)
+    keys = {"name": "mine", "trainer": "lab_own:train_plain", "chosen": ["lr"]}
+    keys["optimizers"] = [{"name": "sgd", "lr": [0.1, 0.2]}]
+    with pytest.raises(
+        SpecError, match=r"validation_accuracy.*score = 'test_accuracy'"
+    ):
+        make_spec({**keys, "score": "accuracy"})
+    assert make_spec({**keys, "score": "test_accuracy"}).chosen == ("lr",)
+
+
 def _error(path, old, new):
     text = path.read_text()
     assert old in text

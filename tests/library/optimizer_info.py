@@ -47,6 +47,17 @@ WRONG_VALUES = {
     ),
     "word for lr": ({"lr": "fast"}, TypeError, "lr must be a number.*'fast'"),
     "truth for lr": ({"lr": True}, TypeError, "lr must be a number.*True"),
+    "word for decoupled": (
+        {"decoupled": "yes"},
+        TypeError,
+        "decoupled must be True or False, but it is 'yes'",
+    ),
+    "word for unit_mean": ({"unit_mean": "no"}, TypeError, "unit_mean must be True"),
+    "number for rounding": (
+        {"stochastic_rounding": 2},
+        TypeError,
+        "stochastic_rounding must be True or False, but it is 2",
+    ),
     "negative decay": ({"weight_decay": -1}, ValueError, "weight_decay value: -1"),
     "NaN decay": (
         {"weight_decay": float("nan")},

@@ -108,6 +108,9 @@ def test_numbers_of_numpy_are_numbers(path):
         AdaDecay(plain.parameters(), alpha="4")
     with pytest.raises(TypeError, match="alpha must be a number"):
         AdaDecay(plain.parameters(), alpha=True)
+    groups = [{"params": plain.parameters(), "decoupled": "yes"}]
+    with pytest.raises(TypeError, match=r"decoupled must be True or False.*'yes'"):
+        AdaDecay(groups)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell])
@@ -115,3 +118,8 @@ def test_the_biases_of_recurrent_layers_do_not_decay(kind):
     decaying, spared = param_groups(kind(4, 8), weight_decay=0.1)
     assert {name[:6] for name, _ in decaying["params"]} == {"weight"}
     assert {name[:4] for name, _ in spared["params"]} == {"bias"}
+
+
+def test_only_a_module_is_split_into_groups():
+    with pytest.raises(TypeError, match=r"param_groups needs a module.* generator"):
+        param_groups(nn.Linear(4, 2).parameters(), weight_decay=0.1)

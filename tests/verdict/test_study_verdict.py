@@ -97,6 +97,7 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     )
     done = CliRunner().invoke(app, [*words, "--detect", "0.1", "--deviation", "0.2"])
     assert f"any cell: {pairs_needed(0.1, 0.2)} trials find" in done.output
+    assert "(1 comparison, 95 %" in done.output
     words[-1] = str(tmp_path)
     done = CliRunner().invoke(app, [*words, "--detect", "0.1"])
     assert "Give --deviation" in done.output
@@ -104,9 +105,29 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     assert done.exit_code == 2
 
 
-@pytest.mark.parametrize(("difference", "deviation"), [(0.1, 0.2), (0.3, 0.5)])
-def test_so_many_pairs_find_it_four_times_in_five(difference, deviation):
-    pairs, rng = pairs_needed(difference, deviation), np.random.default_rng(0)
-    samples = rng.normal(difference, deviation, size=(500, pairs))
-    found = sum(trimmed_t(sample).low > 0 for sample in samples)
+def test_the_plan_accounts_for_every_comparison_of_the_study(tmp_path):
+    """Two alphas in two cells beside sgd are four comparisons."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'cells = [{ dataset = "digits", network = ["nn-2", "nn-3"] }]\n'
+        'optimizers = ["sgd", { name = "adadecay", alpha = [1.0, 4.0] }]\n'
+    )
+    words = ["plan", str(file), "--results", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, [*words, "--detect", "0.1", "--deviation", "0.2"])
+    assert done.exit_code == 0, done.output
+    needed = pairs_needed(0.1, 0.2, comparisons=4)
+    assert needed > pairs_needed(0.1, 0.2)
+    assert f"any cell: {needed} trials find" in done.output
+    assert "(4 comparisons, 95 % together" in done.output
+
+
+@pytest.mark.parametrize(
+    ("difference", "deviation", "comparisons"),
+    [(0.1, 0.2, 1), (0.3, 0.5, 1), (0.1, 0.2, 6)],
+)
+def test_so_many_pairs_find_it_four_times_in_five(difference, deviation, comparisons):
+    pairs = pairs_needed(difference, deviation, comparisons=comparisons)
+    samples = np.random.default_rng(0).normal(difference, deviation, size=(500, pairs))
+    level = 1 - 0.05 / comparisons  # Bonferroni's, which Holm's first step has too
+    found = sum(trimmed_t(sample, level=level).low > 0 for sample in samples)
     assert abs(found / 500 - 0.8) < 0.06

@@ -25,7 +25,8 @@ Measure = Annotated[
 Detect = Annotated[
     float | None,
     typer.Option(
-        help="Say how many trials would find a difference of this size.",
+        help="Say how many trials would find a difference of this size, in all of the "
+        "study's comparisons together.",
         show_default=False,
     ),
 ]
@@ -124,13 +125,16 @@ def _print_needed(
             "trials with a score yet. Give --deviation."
         )
         return
-    most = 0
+    most, count = 0, _count_comparisons(study)
+    family = (
+        "1 comparison, 95 %" if count == 1 else f"{count} comparisons, 95 % together"
+    )
     for cell, spread in found.items():
-        needed = pairs_needed(detect, spread)
+        needed = pairs_needed(detect, spread, comparisons=count)
         most = max(most, needed)
         typer.echo(
             f"{cell}: {needed} trials find a difference of {detect:g} four times in "
-            f"five (one comparison, 95 %; paired differences deviate by {spread:.2g})."
+            f"five ({family}; paired differences deviate by {spread:.2g})."
         )
     larger = study.vary(trials=most)
     states = read_states(larger.plan, study.folder)
@@ -139,6 +143,25 @@ def _print_needed(
     typer.echo(
         describe_estimate(estimate(left, study.folder, workers=workers), workers)
     )
+
+
+def _count_comparisons(study: "Study") -> int:
+    """Return how many settings the study compares with the baseline of their cell."""
+    from adadecay.lab.settings import Setting, baseline_settings
+
+    spec, cells = study.spec, dict[str, dict[object, Setting]]()
+    free = [*spec.chosen, *(f"optimizer.{name}" for name in spec.chosen)]
+    for trial in study.plan.trials:
+        if trial.number == 0:
+            setting = trial.setting
+            same = setting.method, setting.without(*free)
+            cells.setdefault(setting.cell, {})[same] = setting
+    count = 0
+    for members in cells.values():
+        settings = list(members.values())
+        others = baseline_settings(settings, spec.baseline or "sgd") or settings[:1]
+        count += len(settings) - len(others)
+    return max(1, count)
 
 
 def _deviations(study: "Study") -> dict[str, float]:

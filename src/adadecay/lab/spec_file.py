@@ -213,6 +213,16 @@ def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
             message = f"chosen {argument!r} is given to none of the optimizers, which "
             message += f"have {', '.join(sorted(given)) or 'no arguments'}"
             yield error_at(["chosen"], message)
+    score = str(values.get("score"))
+    if not values.get("chosen") or values.get("holdout"):
+        return
+    if not values.get("trainer"):
+        message = "chosen needs data to choose on: hold some out, as holdout = 0.1"
+        yield error_at(["chosen"], message)
+    elif not score.startswith("test_"):
+        message = f"chosen needs a trainer that yields validation_{score}, measured on "
+        message += f"held-out data, beside the score: score = 'test_{score}'"
+        yield error_at(["chosen"], message)
 
 
 def error_at(loc: list[Any], message: str) -> dict[str, Any]:

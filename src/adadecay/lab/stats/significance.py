@@ -185,10 +185,11 @@ def _freedom(pairs: int, trim: float) -> int:
     return max(1, pairs - 3 * int(trim * pairs) - 1)
 
 
-def pairs_needed(difference: float, deviation: float) -> int:
+def pairs_needed(difference: float, deviation: float, *, comparisons: int = 1) -> int:
     """Return how many pairs find a difference above 0 with probability 80 %.
 
-    ``deviation`` is the standard deviation of the paired differences.
+    ``deviation`` is the standard deviation of the paired differences. The level is
+    Bonferroni's for so many ``comparisons``, with which Holm's procedure starts.
 
     Example:
         >>> from adadecay.lab.stats.significance import pairs_needed
@@ -196,8 +197,10 @@ def pairs_needed(difference: float, deviation: float) -> int:
         35
     """
 
+    level = 1 - (1 - LEVEL) / comparisons
+
     def found(pairs: int) -> bool:
-        shift = _least_shift(_freedom(pairs, TRIM), LEVEL)
+        shift = _least_shift(_freedom(pairs, TRIM), level)
         return shift * deviation / math.sqrt(pairs) <= difference
 
     high = 2
