@@ -1,6 +1,5 @@
 """Final bits of short training programs are those that were frozen in digests.json."""
 
-import json
 import platform
 
 import pytest
@@ -8,8 +7,6 @@ import torch
 
 import corpus
 from adadecay import native
-
-FROZEN = json.loads(corpus.DIGESTS.read_text())
 
 
 @pytest.mark.skipif(
@@ -21,6 +18,6 @@ def test_final_bits_are_as_frozen(kernel, size):
     if kernel not in ("none", *(native.kernel.forms() if native.kernel else ())):
         pytest.skip(f"this machine or build has no kernel {kernel}")
     found = corpus.digests(kernel, size)
-    wanted = FROZEN[f"{kernel} {size}"]
+    wanted = corpus.frozen(kernel, size)
     assert found.keys() == wanted.keys()
     assert [name for name in wanted if found[name] != wanted[name]] == []
