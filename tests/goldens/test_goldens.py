@@ -43,11 +43,12 @@ def test_the_page_of_a_snapshot_has_its_table_cells(name):
 
 
 def test_every_bit_of_smoke(tmp_path):
-    expected = json.loads(golden("smoke.json"))
-    found = json.loads(goldens.smoke_epochs(tmp_path))
-    if found["environment"] != expected["environment"]:
-        pytest.skip(f"the bits were recorded with {expected['environment']}")
-    assert found["epochs"] == expected["epochs"]
+    found = goldens.smoke_epochs(tmp_path)
+    recorded = json.loads(golden("smoke.json"))
+    same = [r for r in recorded if r["environment"] == found["environment"]]
+    if not same:
+        pytest.skip(f"the bits were never recorded with {found['environment']}")
+    assert found["epochs"] == same[0]["epochs"]
 
 
 def test_a_results_folder_of_format_1_is_read_and_finished():
