@@ -1,5 +1,6 @@
 """The training loop: what it computes, and what it records."""
 
+import itertools
 import math
 
 import lab_own
@@ -10,7 +11,8 @@ from torch import nn
 
 from adadecay.lab import datasets, networks
 from adadecay.lab.datasets import Batches
-from adadecay.lab.engines.run_trial import choose_device
+from adadecay.lab.engines import EpochDone, Job, Settings
+from adadecay.lab.engines.run_trial import choose_device, run_trial
 from adadecay.lab.schedules import learning_rate
 from adadecay.lab.seeds import derive
 from adadecay.lab.study import Study, run
@@ -367,3 +369,31 @@ def test_every_recorded_number_is_finite(tmp_path):
             values = [v for k, v in row.items() if k != "rates"]
             values += [v for part in row.get("rates", {}).values() for v in part]
             assert all(math.isfinite(value) for value in values)
+
+
+def epochs_of(trial, **how):
+    settings = Settings(device="cpu", checkpoint_seconds=0.0, **how)
+    events = run_trial(Job(trial), settings, worker=0, stopping=lambda: False)
+    return [event for event in events if isinstance(event, EpochDone)]
+
+
+def test_a_trial_is_never_continued_compiled_where_it_was_not(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(nn.Module, "compile", lambda module: calls.append(module))
+    (trial,) = small_study(tmp_path, "sgd", epochs=2).plan.trials
+    checkpoints = {on: epochs_of(trial, compile=on)[0].checkpoint for on in (0, 1)}
+    assert len(calls) == 1
+    for before, now in itertools.product((0, 1), (0, 1)):
+        settings = Settings(device="cpu", compile=bool(now))
+        job = Job(trial, checkpoints[before])
+        begun = next(run_trial(job, settings, worker=0, stopping=lambda: False))
+        assert begun.epoch == (1 if now == before else 0)
+        assert ("compile was" in begun.note) == (now != before)
+        assert begun.environment.get("compile", False) == bool(now)
+
+
+def test_compiled_networks_learn_the_same(tmp_path):
+    (trial,) = small_study(tmp_path, "sgd", epochs=1).plan.trials
+    plain, compiled = (epochs_of(trial, compile=on)[0].row for on in (False, True))
+    assert compiled["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-5)
+    assert compiled["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-4)

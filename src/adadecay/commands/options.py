@@ -64,6 +64,9 @@ OPTIONS = {
     "batch_size": _option(int | None, "Mini-batch size.", min=1),
     "examples": _option(int | None, "Use only this many training examples.", min=1),
     "holdout": _option(float | None, "Share of the training set held out."),
+    "precision": _option(
+        str | None, "float32, float64, or bfloat16 (torch's autocast)."
+    ),
     "seed": _option(int | None, "Seed of the study.", min=0),
     "width": _option(float | None, "Width of every network that has one."),
     "only": _option(

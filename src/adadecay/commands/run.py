@@ -28,6 +28,13 @@ Device = Annotated[
     str | None, typer.Option(help="auto, cpu or cuda, instead of the study's.")
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="torch threads per worker.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Networks go through torch.compile.")
+]
+Benchmark = Annotated[
+    bool,
+    typer.Option("--cudnn-benchmark", help="cuDNN takes its fastest algorithms."),
+]
 Seconds = Annotated[
     float, typer.Option(min=0, help="Seconds between checkpoints of a trial.")
 ]
@@ -63,6 +70,8 @@ def run(
     workers: Workers = None,
     device: Device = None,
     threads: Threads = None,
+    compile: Compile = False,
+    cudnn_benchmark: Benchmark = False,
     checkpoint_seconds: Seconds = 60.0,
     engine: EngineName = "local",
     address: Address = None,
@@ -91,6 +100,8 @@ def run(
         workers=workers,
         device=device,
         threads=threads,
+        compile=compile,
+        cudnn_benchmark=cudnn_benchmark,
         checkpoint_seconds=checkpoint_seconds,
         engine=engine,
         address=address,

@@ -67,8 +67,14 @@ def describe() -> dict[str, Any]:
     }
 
 
-def environment(*, device: str, threads: int) -> dict[str, Any]:
-    """Return what the bits of a result depend on, besides the trial itself."""
+def environment(*, device: str, threads: int, **others: bool) -> dict[str, Any]:
+    """Return what the bits of a result depend on, besides the trial itself.
+
+    Args:
+        device: where it runs.
+        threads: torch threads.
+        **others: ways to run that are usually off; those that are on are named.
+    """
     import torch
 
     found = {
@@ -78,6 +84,7 @@ def environment(*, device: str, threads: int) -> dict[str, Any]:
         "device": device,
         "kernel": kernel(),
         "kernel_revision": kernel_revision(),
+        **{name: True for name, on in others.items() if on},
     }
     if device.startswith("cuda"):
         found["device"] = torch.cuda.get_device_name(device)

@@ -215,6 +215,8 @@ def run(
     workers: int | None = None,
     device: str | None = None,
     threads: int | None = None,
+    compile: bool = False,
+    cudnn_benchmark: bool = False,
     checkpoint_seconds: float = 60.0,
     attempts: int = ATTEMPTS,
     rerun_damaged: bool = False,
@@ -232,6 +234,8 @@ def run(
             functions need. By default one for each core, or for each GPU.
         device: instead of the study's.
         threads: torch threads in each worker, instead of the study's.
+        compile: whether networks go through ``torch.compile``.
+        cudnn_benchmark: whether cuDNN tries its algorithms and takes the fastest.
         checkpoint_seconds: the least time between two checkpoints of a trial.
         attempts: how often a trial whose worker dies is tried.
         rerun_damaged: whether to run trials again whose files were altered or cannot be
@@ -252,6 +256,8 @@ def run(
             settings = Settings(
                 device=device or study.spec.device,
                 threads=threads or study.spec.threads,
+                compile=compile,
+                cudnn_benchmark=cudnn_benchmark,
                 checkpoint_seconds=checkpoint_seconds,
             )
             engine = make_engine(study, workers, settings, engine, address=address)

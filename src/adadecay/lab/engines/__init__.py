@@ -30,6 +30,8 @@ class Settings:
 
     device: str = "auto"  # ``auto``, ``cpu`` or ``cuda``
     threads: int = 1  # torch threads in each worker
+    compile: bool = False  # networks, by torch.compile
+    cudnn_benchmark: bool = False  # let cuDNN try its algorithms and take the fastest
     checkpoint_seconds: float = 60.0  # at least, between two checkpoints of a trial
 
 

@@ -77,8 +77,10 @@ def _run(
     job: Job, settings: Settings, worker: int, stopping: Callable[[], bool]
 ) -> Iterator[Event]:
     device = choose_device(settings.device, worker)
-    training = prepare(job.trial.definition, device)
-    here = environment(device=str(device), threads=settings.threads)
+    others = {"compile": settings.compile, "cudnn_benchmark": settings.cudnn_benchmark}
+    torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+    training = prepare(job.trial.definition, device, compiled=settings.compile)
+    here = environment(device=str(device), threads=settings.threads, **others)
     here["data"] = training.digest
     start, note = _go_on(training, job.checkpoint, here)
     yield Started(job.trial.id, worker, start, here, training.layers, note)
@@ -110,10 +112,10 @@ def _go_on(
     if checkpoint is None:
         return 0, ""
     there = checkpoint.environment
-    changed = [key for key in here if here[key] != there.get(key)]
+    changed = [k for k in {**here, **there} if here.get(k) != there.get(k)]
     if changed:
         what = ", ".join(f"{key} was {there.get(key)}" for key in changed)
-        return 0, f"started again: {what}, and is {here[changed[0]]}"
+        return 0, f"started again: {what}, and is {here.get(changed[0])}"
     if not training.load(bytes(checkpoint.payload)):
         return 0, "started again: it offers no checkpoint that could be read"
     return checkpoint.epoch, ""

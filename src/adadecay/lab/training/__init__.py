@@ -49,7 +49,9 @@ class Training:
         raise NotImplementedError
 
 
-def prepare(definition: TrialDefinition, device: torch.device) -> Training:
+def prepare(
+    definition: TrialDefinition, device: torch.device, *, compiled: bool = False
+) -> Training:
     """Make everything that a trial needs, on its device."""
     from adadecay.lab.training.custom_loop import CustomTraining
     from adadecay.lab.training.loop import NetworkTraining
@@ -59,7 +61,10 @@ def prepare(definition: TrialDefinition, device: torch.device) -> Training:
     check_code(definition)
     if definition.trainer is not None:
         return CustomTraining(definition, torch.device("cpu"))
-    return NetworkTraining(definition, device)
+    training = NetworkTraining(definition, device)
+    if compiled:
+        training.network.compile()
+    return training
 
 
 class AnnealingLR(LRScheduler):
