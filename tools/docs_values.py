@@ -33,8 +33,8 @@ from adadecay.lab.stats.analysis import (
     claim_rows,
     unite,
 )
-from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.scores import Arm, spell_cell
+from adadecay.lab.stats.compare import Comparison
+from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import DECAY, Pair
 from adadecay.lab.stats.snapshot import read_snapshot
 
@@ -59,15 +59,15 @@ def pick(numbers: Numbers, source: Table, *titles: str) -> str:
 
 def lambda_of(arm: Arm) -> str:
     """Return the λ of an arm: "3e-4"."""
-    return f"{arm.setting.get(DECAY):.1e}".replace(".0e", "e").replace("e-0", "e-")
+    return f"{arm.get(DECAY):.1e}".replace(".0e", "e").replace("e-0", "e-")
 
 
 def control(arm: Arm) -> str | None:
     """Return what the overview calls an optimizer; None where it is not shown."""
-    if arm.name == "sgd" and arm.setting.get("schedule") in (None, "sigmoid"):
-        decay = arm.setting.get(DECAY, paper.WEIGHT_DECAY)
+    if arm.optimizer == "sgd" and arm.get("schedule") in (None, "sigmoid"):
+        decay = arm.get(DECAY, paper.WEIGHT_DECAY)
         return {paper.WEIGHT_DECAY: AGAINST[0], SMALLER_DECAY: AGAINST[1]}.get(decay)
-    return None if arm.setting.get("optimizer.by") == "power" else arm.name
+    return None if arm.get("optimizer.by") == "power" else arm.optimizer
 
 
 @functools.cache
@@ -101,7 +101,7 @@ class Values:
         """Return what templates may use, by name."""
         names = [name for name in dir(type(self)) if name[0] != "_"]
         shared = (arm_table, comparison_table, counted, headline)
-        shared += (lambda_of, pick, plural, caveats, spell_cell, zip)
+        shared += (lambda_of, pick, plural, caveats, zip)
         found = {each.__name__: each for each in shared}
         found |= {name: getattr(self, name) for name in names}
         found |= {"numbers": Numbers.fitting, "points": Numbers(2).gap}
@@ -134,10 +134,10 @@ class Values:
         return claim_rows(self._unions)
 
     @functools.cached_property
-    def tuned(self) -> list[tuple[Judged, str]]:
+    def tuned(self) -> list[tuple[Comparison, str]]:
         """AdaDecay − SGD, each at the λ that held-out data prefer, and in words."""
         rows = [row.result for row in self.claims if row.result.claim.held_out]
-        judged = [each for row in rows for each in row.judged]
+        judged = [each for row in rows for each in row.comparisons]
         return [(each, self.gap(self._unions[-1], each, "adadecay")) for each in judged]
 
     @functools.cached_property
@@ -146,11 +146,11 @@ class Values:
         pairs = [(d, n) for d, networks in paper.NETWORKS.items() for n in networks]
         return [f"{dataset}/{network.lower()}" for dataset, network in pairs]
 
-    def gain(self, cell: str) -> Judged | None:
+    def gain(self, cell: str) -> Comparison | None:
         """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
         rows = [r.result for r in self.claims if r.result.claim.name == "beats SGD"]
-        judged = [each for row in rows for each in row.judged]
-        return {each.comparison.ours.place: each for each in judged}.get(cell)
+        judged = [each for row in rows for each in row.comparisons]
+        return {each.ours.cell: each for each in judged}.get(cell)
 
     def repeated(self) -> tuple[int, float]:
         """Return how many trials have several scores, and how far apart at most."""
@@ -173,18 +173,17 @@ class Values:
     def _arm(self, study: str, cell: str, who: str) -> tuple[Analysis, Arm] | None:
         if (analysis := self.analysis(study)) is None:
             return None
-        known = {(arm.place, arm.optimizer): arm for arm in analysis.arms}
+        known = {(arm.cell, arm.label): arm for arm in analysis.arms}
         if (cell, who) not in known:
             raise SystemExit(f"{study} has no {who} in {cell}.")
         return analysis, known[cell, who]
 
-    def judged(self, study: str, cell: str, ours: str, other: str) -> Judged | None:
+    def judged(self, study: str, cell: str, ours: str, other: str) -> Comparison | None:
         """Return a comparison, whichever of the two comes first; None if not run."""
         analysis = self.analysis(study)
-        for each in analysis.judged if analysis else ():
-            c = each.comparison
-            both = {c.ours.optimizer, c.other.optimizer}
-            if (c.ours.place, both) == (cell, {ours, other}):
+        for each in analysis.comparisons if analysis else ():
+            both = {each.ours.label, each.other.label}
+            if (each.ours.cell, both) == (cell, {ours, other}):
                 return each
         return None
 
@@ -195,10 +194,10 @@ class Values:
             return NOT_RUN
         return Numbers.fitting(found[0]).score(found[1].average())
 
-    def gap(self, analysis: Analysis, judged: Judged, ours: str) -> str:
+    def gap(self, analysis: Analysis, judged: Comparison, ours: str) -> str:
         """Return a difference with its interval, positive where ``ours`` is better."""
-        numbers, c = Numbers.fitting(analysis), judged.comparison
-        if ours not in (c.ours.optimizer, c.ours.name):
+        numbers, c = Numbers.fitting(analysis), judged
+        if ours not in (c.ours.label, c.ours.optimizer):
             c = c.turned()
         return f"{numbers.gap(c.difference)} {numbers.interval(c.interval)}"
 
@@ -210,7 +209,7 @@ class Values:
         if judged is None:
             raise SystemExit(f"{study} does not compare {ours} and {other} in {cell}.")
         text = self.gap(analysis, judged, ours).replace(" [", " points (interval [")
-        return f"{text}, {plural(judged.comparison.pairs, 'pair')})"
+        return f"{text}, {plural(judged.pairs, 'pair')})"
 
     def theta(self, study: str, cell: str, who: str, by: str = "tensor") -> str:
         """Return the mean of θ: by tensor, by weight, or by w² (``by="norm"``)."""
@@ -218,11 +217,11 @@ class Values:
         if found is None:
             return NOT_RUN
         analysis, arm = found
-        wanted, rates = (arm.where, arm.optimizer), analysis.data.rates
-        mean = next(t for t in analysis.thetas if (t.where, t.optimizer) == wanted)
+        rates = analysis.data.rates
+        mean = next(t for t in analysis.thetas if t.arm == arm)
         if by != "weight" or rates is None:
             return f"{mean.mean if by == 'tensor' else mean.power:.3f}"
-        sizes, _ = tensors(*reversed(arm.cell))
+        sizes, _ = tensors(arm.network, arm.dataset)
         inside = rates.filter(pl.col("trial").is_in(arm.trials))
         layers = dict(inside.group_by("layer").agg(pl.col("mean_theta").mean()).rows())
         total = sum(sizes[layer] * mean for layer, mean in layers.items())
@@ -233,7 +232,7 @@ class Values:
         analysis = self.analysis(study)
         if analysis is None:
             return NOT_RUN
-        arms = [a for a in analysis.arms if (a.place, a.method) == (cell, method)]
+        arms = [a for a in analysis.arms if (a.cell, a.method) == (cell, method)]
         return lambda_of(max(arms, key=lambda arm: arm.average() or 0.0))
 
     def hours(self, cell: str) -> tuple[float, float]:
@@ -254,7 +253,7 @@ class Values:
         known = [v.data for k, v in self.studies.items() if k.startswith("readings")]
 
         def pairs(arms: Sequence[Arm]) -> list[Pair]:
-            named = {(arm.place, arm.optimizer): arm for arm in arms}
+            named = {(arm.cell, arm.label): arm for arm in arms}
             asked = [((cell, a), (cell, b)) for _, cell, a, b in wanted]
             return [Pair(named[a], named[b]) for a, b in asked if {a, b} <= set(named)]
 
@@ -262,9 +261,9 @@ class Values:
             return []
         union = analyse(unite(known), pairs=pairs)
         show = Numbers.fitting(union).score
-        scores = {(a.place, a.optimizer): show(a.average()) for a in union.arms}
-        compared = [(each.comparison.ours, each) for each in union.judged]
-        judged = {(arm.place, arm.optimizer): each for arm, each in compared}
+        scores = {(a.cell, a.label): show(a.average()) for a in union.arms}
+        compared = [(each.ours, each) for each in union.comparisons]
+        judged = {(arm.cell, arm.label): each for arm, each in compared}
         rows = []
         for title, cell, *who in wanted:
             each = judged.get((cell, who[0]))
@@ -287,11 +286,11 @@ class Values:
         union, found = self.analysis("all"), {}
         for cell in self.cells:
             gain, known = self.gain(cell), {}
-            for each in union.judged if union and gain else ():
-                if gain and each.comparison.ours is gain.comparison.ours:
-                    known[control(each.comparison.other)] = each
+            for each in union.comparisons if union and gain else ():
+                if gain and each.ours is gain.ours:
+                    known[control(each.other)] = each
             for each, _ in self.tuned:
-                if each.comparison.ours.place == cell:
+                if each.ours.cell == cell:
                     known["SGD, both at best λ"] = each
             found |= {(cell, name): known[name] for name in AGAINST if name in known}
         return forest_of_contrasts(found)

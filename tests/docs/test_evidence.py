@@ -27,9 +27,9 @@ from adadecay.benchmark import train
 from adadecay.benchmark.train import EpochCosts
 from adadecay.commands import app
 from adadecay.lab import Study
+from adadecay.lab.paper import spell
 from adadecay.lab.stats.claims import CLAIMS
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.scores import spell_cell
 from adadecay.lab.stats.snapshot import write_snapshot
 
 TEMPLATES = ROOT / "docs" / "templates"
@@ -105,7 +105,7 @@ def test_the_page_answers_in_five_lines_and_has_every_cell_and_claim():
     heads += ["Not known"]
     assert [line[:40].split("**")[1] for line in lines.splitlines()] == heads
     for cell in Values(ROOT).cells:
-        assert len(row(text, spell_cell(cell))) == 7
+        assert len(row(text, spell(*cell.split("/")))) == 7
     for claim in CLAIMS:
         assert f"| {claim.statement}" in text
     assert text.count("](pictures/overview.svg)") == 1

@@ -23,10 +23,10 @@ def two_cells(*, larger: bool = True, seed: int = 0, trials: int = 8):
         trial_scores(results, larger_is_better=larger), larger_is_better=larger
     )
     arms = [
-        replace(arm, scores=arm.scores * (1 if arm.cell[0] == "a" else 50))
+        replace(arm, scores=arm.scores * (1 if arm.dataset == "a" else 50))
         for arm in found
     ]
-    return arms, {arm.place: arm for arm in arms if arm.optimizer == "sgd"}
+    return arms, {arm.cell: arm for arm in arms if arm.label == "sgd"}
 
 
 def test_a_profile_is_the_share_above_each_threshold():
@@ -45,8 +45,8 @@ def test_standings_put_cells_of_any_scale_on_one(larger):
     assert (found["sgd"].mean, found["sgd"].interval) == (0.0, None)
     expected = []
     for arm in arms:
-        reference = references[arm.place]
-        if arm.optimizer == "x":
+        reference = references[arm.cell]
+        if arm.label == "x":
             gap = stats.trim_mean(arm.scores - reference.scores, 0.1)
             expected.append(gap / reference.scores.std(ddof=1))
     sign = 1 if larger else -1
@@ -57,15 +57,15 @@ def test_without_common_seeds_both_sides_count():
     arms, references = two_cells()
     arms = [
         replace(arm, numbers=tuple((n + 100, s) for n, s in arm.numbers))
-        if arm.optimizer == "x"
+        if arm.label == "x"
         else arm
         for arm in arms
     ]
     found = {each.optimizer: each for each in standings(arms, references)}["x"]
     variance = freedom = 0.0
     for arm in arms:
-        if arm.optimizer == "x":
-            reference = references[arm.place]
+        if arm.label == "x":
+            reference = references[arm.cell]
             unit = 2 * reference.scores.std(ddof=1)
             both = [np.var(a.scores, ddof=1) / 8 for a in (arm, reference)]
             variance += sum(both) / unit**2
@@ -81,7 +81,7 @@ def test_where_nothing_differs_an_interval_excludes_0_at_most_at_its_level(trial
     arms, _ = two_cells(trials=trials)
     for _ in range(runs):
         drawn = [replace(arm, scores=rng.normal(50, 2, trials)) for arm in arms]
-        references = {arm.place: arm for arm in drawn if arm.optimizer == "sgd"}
+        references = {arm.cell: arm for arm in drawn if arm.label == "sgd"}
         found = {each.optimizer: each for each in standings(drawn, references)}["x"]
         wrong += not found.interval.holds(0)
     assert 0 < wrong <= runs * 0.05 + 2 * np.sqrt(runs * 0.05 * 0.95)

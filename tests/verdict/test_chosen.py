@@ -38,12 +38,12 @@ def _evidence(*, larger_is_better: bool, name: str) -> StudyData:
 @pytest.mark.parametrize("name", ["tuned", "mine"])
 def test_the_test_set_has_no_say_in_the_choice(name, larger):
     analysis = analyse(_evidence(larger_is_better=larger, name=name))
-    judged = list(analysis.judged)
+    judged = list(analysis.comparisons)
     (claim,) = [c for c in analysis.claims if c.claim.name == "tuned against tuned"]
-    assert len(claim.judged) == (name == "tuned")
-    for each in [*judged, *claim.judged]:
-        assert each.comparison.ours.setting.get("optimizer.weight_decay") == CHOSEN
-        assert each.comparison.other.setting.get("optimizer.weight_decay") == CHOSEN
+    assert len(claim.comparisons) == (name == "tuned")
+    for each in [*judged, *claim.comparisons]:
+        assert each.ours.get("optimizer.weight_decay") == CHOSEN
+        assert each.other.get("optimizer.weight_decay") == CHOSEN
     assert len(judged) == 1
     (said,) = [each for each in caveats(analysis) if "Chosen" in each.title]
     assert said.text.startswith(

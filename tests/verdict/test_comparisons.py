@@ -10,11 +10,16 @@ from simulated_study import Setting, comparison_settings, simulate, two_arms
 from adadecay.lab.stats.compare import compare_family
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import find_arms, trial_scores
+from adadecay.lab.stats.selection import Pair
 from adadecay.lab.stats.significance import sign_flip, smallest_difference
 from adadecay.lab.stats.verdicts import Effect
 
 SGD = Setting()
 OURS = replace(SGD, optimizer="adadecay", alpha=4.0, level=98.6)
+
+
+def compared(pairs):
+    return compare_family([Pair(*pair) for pair in pairs])
 
 
 def arms_of(results, larger_is_better=True):
@@ -24,7 +29,7 @@ def arms_of(results, larger_is_better=True):
 
 def test_a_comparison_holds_every_number():
     sgd, ours = arms_of(two_arms(0.2, trials=10))
-    (found,) = compare_family([(ours, sgd)])
+    (found,) = compared([(ours, sgd)])
     gaps = ours.scores - sgd.scores
     ends = trimmed_t(gaps)
     assert found.pairs == 10
@@ -44,9 +49,9 @@ def test_a_comparison_holds_every_number():
 
 def test_pairing_by_seed_narrows_the_interval():
     sgd, ours = arms_of(two_arms(trials=20, shared=0.9))
-    (paired,) = compare_family([(ours, sgd)])
+    (paired,) = compared([(ours, sgd)])
     apart = replace(ours, numbers=tuple((n, s + 99) for n, s in ours.numbers))
-    (unpaired,) = compare_family([(apart, sgd)])
+    (unpaired,) = compared([(apart, sgd)])
     assert paired.correlation > 0.7
     width = paired.interval.high - paired.interval.low
     assert width < 0.6 * (unpaired.interval.high - unpaired.interval.low)
@@ -57,8 +62,8 @@ def test_pairing_by_seed_narrows_the_interval():
 
 def test_smaller_can_be_better():
     results = two_arms(0.3, trials=8)
-    (up,) = compare_family([tuple(reversed(arms_of(results)))])
-    (down,) = compare_family([tuple(reversed(arms_of(results, False)))])
+    (up,) = compared([tuple(reversed(arms_of(results)))])
+    (down,) = compared([tuple(reversed(arms_of(results, False)))])
     assert (up.effect, down.effect) == (Effect.HELPS, Effect.HURTS)
     assert down.difference == pytest.approx(-up.difference)
     assert down.improvement == pytest.approx(1 - up.improvement)
@@ -66,7 +71,7 @@ def test_smaller_can_be_better():
         replace(arm, numbers=tuple((n, i) for n, _ in arm.numbers))
         for i, arm in enumerate(arms_of(results, False))
     ]
-    (unpaired,) = compare_family([tuple(reversed(apart))])
+    (unpaired,) = compared([tuple(reversed(apart))])
     assert unpaired.effect is Effect.HURTS
     sgd, ours = (stats.trim_mean(arm.scores, 0.1) for arm in apart)
     assert unpaired.difference == pytest.approx(sgd - ours)
@@ -76,7 +81,7 @@ def test_smaller_can_be_better():
 def test_unequal_numbers_of_trials_compare_the_common_ones():
     results = simulate([SGD, OURS], trials=[12, 7])
     sgd, ours = arms_of(results)
-    (found,) = compare_family([(ours, sgd)])
+    (found,) = compared([(ours, sgd)])
     assert found.pairs == 7
     assert "7 against 12 finished trials" in found.notes[0]
 
@@ -87,7 +92,7 @@ def test_a_trial_that_failed_in_the_middle_leaves_the_other_pairs_in_order():
 
     whole = arms_of(two_arms(trials=8))
     holed = arms_of(two_arms(trials=8, status=status))
-    (found,) = compare_family([tuple(reversed(holed))])
+    (found,) = compared([tuple(reversed(holed))])
     gaps = np.delete(whole[1].scores - whole[0].scores, 3)
     assert found.pairs == 7
     assert found.difference == pytest.approx(stats.trim_mean(gaps, 0.1))
@@ -100,7 +105,7 @@ def test_one_pair_has_no_interval_and_no_p_value(trials):
     arms = arms_of(simulate(settings, trials=[n for n in trials if n]))
     sgd = arms[0]
     ours = arms[1] if len(arms) > 1 else replace(sgd, scores=np.array([]), numbers=())
-    (found,) = compare_family([(ours, sgd)])
+    (found,) = compared([(ours, sgd)])
     assert found.interval is None
     assert found.p_value is None
     assert found.effect is Effect.NO_EVIDENCE
@@ -108,20 +113,20 @@ def test_one_pair_has_no_interval_and_no_p_value(trials):
 
 
 def test_five_pairs_say_that_the_sign_flip_cannot_decide():
-    (found,) = compare_family([tuple(reversed(arms_of(two_arms(trials=5))))])
+    (found,) = compared([tuple(reversed(arms_of(two_arms(trials=5))))])
     assert "cannot go below p = 0.062" in found.notes[0]
 
 
 def test_a_family_widens_the_intervals_and_keeps_the_order():
     arms = arms_of(simulate(comparison_settings()[:12], trials=6))
-    ours = [arm for arm in arms if arm.optimizer == "adadecay"]
+    ours = [arm for arm in arms if arm.label == "adadecay"]
     pairs = [
         (mine, arm)
         for mine in ours
         for arm in arms
         if arm.cell == mine.cell and arm is not mine
     ]
-    found = compare_family(pairs)
+    found = compared(pairs)
     assert [(c.ours, c.other) for c in found] == pairs
     for comparison in found:
         alone, adjusted = comparison.alone, comparison.interval
@@ -136,7 +141,7 @@ def test_a_family_widens_the_intervals_and_keeps_the_order():
 
 def test_the_same_comparison_gives_the_same_numbers():
     pair = tuple(reversed(arms_of(two_arms(trials=35))))
-    (first,), (again,) = compare_family([pair]), compare_family([pair])
+    (first,), (again,) = compared([pair]), compared([pair])
     assert first.interval == again.interval
     assert first.interval.method == "BCa"
     assert first.p_value == again.p_value

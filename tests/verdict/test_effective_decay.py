@@ -49,8 +49,8 @@ def test_each_point_lies_at_its_decay(analysis):
     assert set(table["where"]) == {"MNIST · NN-2"}
     scores = dict(table.select("label", "mean").iter_rows())
     for arm in analysis.arms:
-        if arm.where == "MNIST · NN-2" and arm.optimizer in scores:
-            assert scores[arm.optimizer] == pytest.approx(arm.average(), abs=1e-4)
+        if arm.where == "MNIST · NN-2" and arm.label in scores:
+            assert scores[arm.label] == pytest.approx(arm.average(), abs=1e-4)
 
 
 def test_it_is_a_figure_of_the_report(analysis):

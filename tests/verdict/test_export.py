@@ -79,7 +79,7 @@ def test_a_table_is_trimmed_as_asked_and_marks_the_best(larger):
         analysis = analyse(evidence, trim=trim)
         text = tex_tables(analysis)["comparison"]
         row = next(line for line in text.splitlines() if line.startswith("ave"))
-        averages = {arm.name: arm.average(trim=trim) for arm in analysis.arms}
+        averages = {arm.optimizer: arm.average(trim=trim) for arm in analysis.arms}
         first, last = f"{averages['sgd']:.2f}", f"{averages['adadecay']:.2f}"
         worse, best = (first, last) if larger else (last, first)
         assert rf"\textbf{{{best}}}" in row

@@ -99,7 +99,7 @@ def test_a_baseline_that_is_in_some_cells_only():
         Setting(dataset="b", optimizer="adadecay"),
     ]
     analysis = analyse(StudyData(simulate(settings, trials=4)))
-    assert [c.ours.cell[0] for c in analysis.comparisons] == ["a"]
+    assert [c.ours.dataset for c in analysis.comparisons] == ["a"]
     assert "b · NN-2" in text_of(StudyData(simulate(settings, trials=4)))
 
 

@@ -78,9 +78,9 @@ def test_the_average_is_scipys_trimmed_mean_and_the_maximum_is_over_all_epochs()
     results = two_arms(trials=20)
     trials = trial_scores(results)
     arms = find_arms(trials)
-    assert [arm.optimizer for arm in arms] == ["sgd", "adadecay"]
+    assert [arm.label for arm in arms] == ["sgd", "adadecay"]
     for arm in arms:
-        rows = results.filter(pl.col("optimizer") == arm.optimizer)
+        rows = results.filter(pl.col("optimizer") == arm.label)
         tail = rows.filter(pl.col("epoch") >= 90)
         means = [tail.filter(pl.col("number") == n)["score"].mean() for n in range(20)]
         assert arm.average() == pytest.approx(stats.trim_mean(means, 0.1))
@@ -100,7 +100,7 @@ def test_arms_are_told_apart_by_every_setting():
         Setting(optimizer="adadecay", alpha=4.0),
     ]
     arms = find_arms(trial_scores(simulate(settings, trials=2, epochs=2)))
-    assert len(arms) == len(settings) == len({arm.setting for arm in arms})
+    assert len(arms) == len(settings) == len(set(arms))
 
 
 def test_columns_that_nobody_reads_may_be_missing():

@@ -29,7 +29,7 @@ def at(optimizer, *, name=None, **arguments):
 def pairs_of(settings, **facts):
     results = simulate(settings, trials=4, epochs=10)
     found = analyse(StudyData(results, name="mine", **facts)).comparisons
-    return {(each.ours.optimizer, each.other.optimizer) for each in found}
+    return {(each.ours.label, each.other.label) for each in found}
 
 
 def test_the_baseline_has_the_learning_rate_of_what_is_compared_with_it():
@@ -64,20 +64,17 @@ def level(name, lr):
 def test_a_method_without_a_partner_is_compared_best_against_best(validation):
     """It used to be compared with the first SGD, the worst, and ranked on top."""
     analysis = sweep(level, validation=validation)
-    found = {
-        (each.comparison.ours.optimizer, each.comparison.other.optimizer): each
-        for each in analysis.judged
-    }
+    found = {(each.ours.label, each.other.label): each for each in analysis.comparisons}
     partners = {(f"adadecay(lr={lr:g})", f"sgd(lr={lr:g})") for lr in (0.03, 0.1, 0.3)}
     assert found.keys() == partners | {("adamw(lr=0.003)", "sgd(lr=0.3)")}
     judged = found["adamw(lr=0.003)", "sgd(lr=0.3)"]
-    assert judged.comparison.difference < -2
+    assert judged.difference < -2
     if validation:
         assert judged.words == "hurts"
     else:
         assert judged.words == "chosen on the scores shown"
-        assert judged.comparison.interval is None
-        assert judged.comparison.p_value is None
+        assert judged.interval is None
+        assert judged.p_value is None
     assert analysis.standings == []  # SGD has three settings, and none is the reference
 
 
@@ -90,8 +87,8 @@ def test_a_page_without_verdict_says_why_and_how_to_get_one():
 def test_one_setting_each_is_no_choice():
     settings = [at("sgd", lr=0.1), at("adamw", lr=1e-3)]
     analysis = analyse(StudyData(simulate(settings, trials=6, epochs=10), name="mine"))
-    (judged,) = analysis.judged
-    assert judged.comparison.interval is not None
+    (judged,) = analysis.comparisons
+    assert judged.interval is not None
     assert judged.words in ("helps", "hurts", "no evidence")
 
 
@@ -128,7 +125,7 @@ def chosen_of(settings, **options):
     results = simulate(settings, epochs=10, validation=True, **options)
     facts = {"held_out": 0.1, "chosen": ("weight_decay",), "baseline": "sgd"}
     found = analyse(StudyData(results, name="mine", **facts)).comparisons
-    return {(each.ours.optimizer, each.other.optimizer) for each in found}
+    return {(each.ours.label, each.other.label) for each in found}
 
 
 def test_only_what_a_study_chooses_is_chosen():

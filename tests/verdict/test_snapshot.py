@@ -25,11 +25,11 @@ def study(tmp_path_factory):
 
 def told(evidence):
     analysis = analyse(evidence)
-    [judged] = analysis.judged
-    c = judged.comparison
+    [judged] = analysis.comparisons
+    c = judged
     numbers = [c.difference, c.interval.low, c.interval.high, c.smallest]
     thetas = [each.mean for each in analysis.thetas]
-    return numbers, thetas, [arm.setting for arm in analysis.arms]
+    return numbers, thetas, analysis.arms
 
 
 def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):

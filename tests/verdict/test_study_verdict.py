@@ -46,12 +46,12 @@ def test_the_comparisons_are_those_of_the_page(ran):
         "cell", "a", "b", "pairs", "difference", "low", "high", "p", "verdict"
     ]  # fmt: skip
     (row,) = table.rows(named=True)
-    (judged,) = analyse(load(study)).judged
+    (judged,) = analyse(load(study)).comparisons
     assert (row["cell"], row["a"], row["b"]) == ("digits/nn-2", "adadecay", "sgd")
     assert row["pairs"] == 12
-    assert row["low"] == judged.comparison.interval.low
+    assert row["low"] == judged.interval.low
     assert row["low"] <= row["difference"] <= row["high"]
-    assert row["verdict"] == str(judged.comparison.effect)
+    assert row["verdict"] == str(judged.effect)
 
 
 def test_a_study_without_results_has_comparisons_and_a_verdict(tmp_path):

@@ -35,10 +35,10 @@ def test_a_trial_that_two_studies_share_counts_once():
     rows = claim_rows(analyse_all([of_paper(half) for half in halves]))
     row = row_of(rows, "beats SGD")
     assert (row.covered, row.cells) == (1, 1)
-    (judged,) = row.result.judged
-    assert judged.comparison.pairs == 12
-    (alone,) = analyse(of_paper(table)).judged
-    assert judged.comparison.difference == alone.comparison.difference
+    (judged,) = row.result.comparisons
+    assert judged.pairs == 12
+    (alone,) = analyse(of_paper(table)).comparisons
+    assert judged.difference == alone.difference
 
 
 def test_studies_with_other_labels_share_an_arm():
@@ -49,8 +49,8 @@ def test_studies_with_other_labels_share_an_arm():
     second = second.with_columns(pl.col("number") + 6, pl.col("seed") + 6)
     united = unite([of_paper(first), of_paper(second)])
     assert set(united.results["optimizer"]) == {"sgd", "adadecay"}
-    (judged,) = analyse(united).judged
-    assert judged.comparison.pairs == 12
+    (judged,) = analyse(united).comparisons
+    assert judged.pairs == 12
 
 
 def json_of(table):
@@ -104,17 +104,17 @@ def test_a_study_of_ones_own_may_ask_for_the_paper(tmp_path):
     asked = Study(**keys, paper=True, precision="bfloat16", results=tmp_path)
     assert load(asked).paper
     assert not load(Study(**keys, results=tmp_path)).paper
-    (judged,) = analyse(replace(load(asked), results=two_arms(0.2))).judged
+    (judged,) = analyse(replace(load(asked), results=two_arms(0.2))).comparisons
     assert judged.verdict is Verdict.LARGER
 
 
 def test_another_learning_rate_than_the_papers_has_no_published_number():
     table = two_arms(0.2)
     usual = table.with_columns(arguments=pl.lit('{"lr": 0.1}'))
-    (judged,) = analyse(of_paper(usual)).judged
+    (judged,) = analyse(of_paper(usual)).comparisons
     assert judged.published == 0.03
     other = table.with_columns(arguments=pl.lit('{"lr": 0.3}'))
-    (judged,) = analyse(of_paper(other)).judged
+    (judged,) = analyse(of_paper(other)).comparisons
     assert (judged.published, judged.verdict) == (None, None)
 
 

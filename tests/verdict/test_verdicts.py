@@ -160,7 +160,7 @@ def moved(settings, gain, *, only=lambda s: True):
 def test_claims_of_a_gain(name, settings, count):
     """At the published levels they hold; shifted down, one cell is enough to fall."""
     found = verdict_of(name, settings)
-    assert (found.verdict, len(found.judged)) == (REPLICATED, count)
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, count)
     assert verdict_of(name, moved(settings, -12)).verdict is AGAINST
     one = moved(settings, -12, only=lambda s: s is settings[-1])
     assert verdict_of(name, one).verdict is AGAINST
@@ -176,8 +176,8 @@ def test_no_gain_is_not_found_where_the_interval_is_narrow_enough():
 
 def test_alpha_below_zero_is_worse():
     found = verdict_of("α = −1 is worse", alpha_settings())
-    assert (found.verdict, len(found.judged)) == (REPLICATED, 3)
-    assert found.judged[0].published == 0.07
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, 3)
+    assert found.comparisons[0].published == 0.07
     better = [
         replace(s, level=s.level + 3) if s.alpha == -1 else s for s in alpha_settings()
     ]
@@ -186,7 +186,7 @@ def test_alpha_below_zero_is_worse():
 
 def test_robust_in_alpha_means_within_the_published_gain():
     found = verdict_of("robust in α", alpha_settings())
-    assert (found.verdict, len(found.judged)) == (REPLICATED, 9)
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, 9)
     steep = [replace(s, level=s.level + (s.alpha or 0)) for s in alpha_settings()]
     assert verdict_of("robust in α", steep).verdict is AGAINST
 
@@ -208,7 +208,7 @@ def test_sigmoid_annealing():
         for name in ("sigmoid", "constant", "exponential", "staircase")
     )
     found = verdict_of("sigmoid annealing", settings)
-    assert (found.verdict, len(found.judged)) == (REPLICATED, 9)
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, 9)
     assert verdict_of("sigmoid annealing", settings[:8]).verdict is OPEN
     settings[0] = replace(settings[0], level=98.5)
     assert verdict_of("sigmoid annealing", settings).verdict is OPEN
@@ -227,7 +227,7 @@ def test_matched_decay_is_compared_both_ways():
     ]
     settings = in_three_cells([ours, *matched])
     found = verdict_of("against matched decay", settings)
-    assert (found.verdict, len(found.judged)) == (REPLICATED, 6)
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, 6)
     assert verdict_of("against matched decay", settings[:6]).verdict is OPEN
     level = in_three_cells([ours, *(replace(each, level=98.6) for each in matched)])
     found = verdict_of("against matched decay", level, spread=0.001)
@@ -236,7 +236,7 @@ def test_matched_decay_is_compared_both_ways():
     results = simulate(settings)
     judged = analyse(
         StudyData(results, paper=True, name="controls", baseline="adadecay")
-    ).judged
+    ).comparisons
     assert {each.published for each in judged} == {None}
     assert {each.verdict for each in judged} == {None}
 
@@ -247,17 +247,17 @@ def test_tuned_against_tuned_chooses_on_held_out_data():
     held = {"held_out": 0.1, "chosen": ("weight_decay",)}
     assert verdict_of(name, settings, evidence=held).verdict is Verdict.NOT_TESTED
     found = verdict_of(name, settings, validation=True, evidence=held)
-    assert (found.verdict, len(found.judged)) == (REPLICATED, 3)
+    assert (found.verdict, len(found.comparisons)) == (REPLICATED, 3)
     settings = settings[:10]
     found = verdict_of(name, settings, validation=True, evidence=held)
     assert found.verdict is OPEN
-    (judged,) = found.judged
-    assert judged.comparison.ours.setting.get("optimizer.weight_decay") == 5e-4
+    (judged,) = found.comparisons
+    assert judged.ours.get("optimizer.weight_decay") == 5e-4
     best = [
         replace(s, level=s.level + 0.3 * (s.weight_decay == 1e-4)) for s in settings
     ]
-    (judged,) = verdict_of(name, best, validation=True, evidence=held).judged
-    assert judged.comparison.other.setting.get("optimizer.weight_decay") == 1e-4
+    (judged,) = verdict_of(name, best, validation=True, evidence=held).comparisons
+    assert judged.other.get("optimizer.weight_decay") == 1e-4
 
 
 @pytest.mark.parametrize(
@@ -295,14 +295,14 @@ def test_other_batches_than_the_papers_are_told(tmp_path):
 def test_shortened_studies_are_not_comparable(change, evidence, reason):
     found = verdict_of("beats SGD", comparison_settings(), evidence=evidence, **change)
     assert found.verdict is UNLIKE
-    assert reason in found.judged[0].shortened
+    assert reason in found.comparisons[0].shortened
 
 
 def test_less_width_is_not_comparable():
     settings = [replace(s, width=0.25) for s in comparison_settings()]
     found = verdict_of("beats SGD", settings)
     assert found.verdict is UNLIKE
-    assert "0.25 of the width" in found.judged[0].shortened
+    assert "0.25 of the width" in found.comparisons[0].shortened
 
 
 def test_fewer_trials_only_widen_the_interval():
@@ -317,22 +317,22 @@ def test_a_study_of_ones_own_is_compared_with_its_baseline():
         for name, level in [("sgd", 90.0), ("adadecay", 91.0), ("adam", 89.0)]
     ]
     analysis = analyse(StudyData(simulate(settings), name="mine"))
-    found = {c.ours.optimizer: c.effect for c in analysis.comparisons}
+    found = {c.ours.label: c.effect for c in analysis.comparisons}
     assert found == {"adadecay": Effect.HELPS, "adam": Effect.HURTS}
-    assert all(each.verdict is None for each in analysis.judged)
+    assert all(each.verdict is None for each in analysis.comparisons)
     declared = StudyData(simulate(settings), name="mine", baseline="adam")
-    found = {c.ours.optimizer: c.effect for c in analyse(declared).comparisons}
+    found = {c.ours.label: c.effect for c in analyse(declared).comparisons}
     assert found == {"sgd": Effect.HELPS, "adadecay": Effect.HELPS}
 
 
 def test_ones_own_study_of_a_cell_of_the_paper_is_not_judged_by_the_paper():
     """Its batch size, rate and inputs may be anything; a variant of ours are not."""
     results = two_arms(0.2, trials=10)
-    (judged,) = analyse(StudyData(results, name="mine")).judged
-    assert (judged.comparison.effect, judged.verdict) == (Effect.HELPS, None)
+    (judged,) = analyse(StudyData(results, name="mine")).comparisons
+    assert (judged.effect, judged.verdict) == (Effect.HELPS, None)
     (judged,) = analyse(
         StudyData(results, paper=True, name="paper/comparison[trials=10]")
-    ).judged
+    ).comparisons
     assert (judged.verdict, judged.published) == (Verdict.LARGER, 0.03)
 
 
@@ -347,7 +347,7 @@ def test_controls_are_compared_both_as_claims_and_with_their_baseline():
         simulate(settings), paper=True, name="controls", baseline="adadecay"
     )
     analysis = analyse(evidence)
-    found = [(c.ours.optimizer, c.other.optimizer) for c in analysis.comparisons]
+    found = [(c.ours.label, c.other.label) for c in analysis.comparisons]
     assert found == [
         ("adadecay", "sgd"),
         ("adadecay", "matched"),
@@ -365,10 +365,10 @@ def test_what_is_chosen_on_held_out_data_is_compared_and_nothing_else():
         held_out=0.1,
         chosen=("weight_decay",),
     )
-    (judged,) = analyse(evidence).judged
-    assert judged.comparison.ours.setting.get("optimizer.weight_decay") == 5e-4
-    assert judged.comparison.other.setting.get("optimizer.weight_decay") == 5e-4
-    assert judged.comparison.other.name == "sgd"
+    (judged,) = analyse(evidence).comparisons
+    assert judged.ours.get("optimizer.weight_decay") == 5e-4
+    assert judged.other.get("optimizer.weight_decay") == 5e-4
+    assert judged.other.optimizer == "sgd"
 
 
 def test_variants_do_not_pass_for_the_method():
@@ -387,9 +387,9 @@ def test_the_whole_paper_compares_each_pair_once():
     analysis = analyse(
         StudyData(simulate(whole_paper(), trials=3), paper=True, name="paper/all")
     )
-    keys = [(c.ours.setting, c.other.setting) for c in analysis.comparisons]
+    keys = [(c.ours, c.other) for c in analysis.comparisons]
     assert len(keys) == len(set(keys))
-    tested = {c.claim.name: len(c.judged) for c in analysis.claims}
+    tested = {c.claim.name: len(c.comparisons) for c in analysis.claims}
     assert tested["beats every other optimizer"] == 60
     assert tested["at every λ"] == 15
     assert tested["at every dropout rate"] == 8

@@ -179,5 +179,5 @@ def _deviations(study: "Study") -> dict[str, float]:
         estimate = trimmed_mean(differences)
         if estimate is not None and estimate.error > 0:
             spread = estimate.error * math.sqrt(differences.size)
-            found[each.ours.place] = max(spread, found.get(each.ours.place, 0.0))
+            found[each.ours.cell] = max(spread, found.get(each.ours.cell, 0.0))
     return found

@@ -111,6 +111,11 @@ def canonical(name: str) -> str:
     return plain if plain in {"mnist", "sgd", "adam", "adadecay", "rmsprop"} else name
 
 
+def spell(dataset: str, network: str) -> str:
+    """Return a dataset and a network as the paper spells them: "MNIST · NN-2"."""
+    return f"{DATASETS.get(canonical(dataset), dataset)} · {canonical(network)}"
+
+
 def published(
     dataset: str, network: str, optimizer: str, *, alpha: float | None = None
 ) -> Published | None:

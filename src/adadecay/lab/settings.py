@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from adadecay.lab.spec import OptimizerSpec, StudySpec
@@ -147,6 +147,9 @@ class Setting:
         )
 
 
+AnySetting = TypeVar("AnySetting", bound=Setting)
+
+
 def flatten(definition: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
     """Return every value of a trial's definition by path, sorted."""
     found: dict[str, Value] = {}
@@ -171,7 +174,9 @@ def _leaves(arguments: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Va
             yield f"{prefix}.{key}", tuple(value) if isinstance(value, list) else value
 
 
-def baseline_settings(settings: Sequence[Setting], baseline: str) -> list[Setting]:
+def baseline_settings(
+    settings: Sequence[AnySetting], baseline: str
+) -> list[AnySetting]:
     """Return those settings of one cell that a study's ``baseline`` names.
 
     A label is meant first, then a method, then an optimizer's name, with or without

@@ -91,7 +91,7 @@ def compared(analysis: Analysis) -> "polars.DataFrame":
     text, real = pl.String, pl.Float64
     schema = {"cell": text, "ours": text, "other": text, "pairs": pl.Int64}
     schema |= dict.fromkeys(("difference", "low", "high", "p_holm"), real)
-    rows = comparison_rows(analysis.judged)
+    rows = comparison_rows(analysis.comparisons)
     table = pl.DataFrame(rows, schema=schema | {"words": text})
     return table.rename({"ours": "a", "other": "b", "p_holm": "p", "words": "verdict"})
 

@@ -58,7 +58,7 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
 
 def _values(arm: Arm, chosen: Sequence[str]) -> str:
     """Write the values of the chosen arguments, by name if there are several."""
-    get = arm.setting.get
+    get = arm.get
     found = {name: get(name, get(f"optimizer.{name}")) for name in chosen}
     shown = {
         name: f"{value:g}" if isinstance(value, float) else str(value)
@@ -103,9 +103,9 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     """Yield how far the numbers can be trusted."""
     sizes: dict[str, set[int]] = {}
     for arm in analysis.arms:
-        sizes.setdefault(arm.place, set()).add(arm.scores.size)
+        sizes.setdefault(arm.cell, set()).add(arm.scores.size)
     most = max((max(each) for each in sizes.values()), default=0)
-    if most and not analysis.judged:
+    if most and not analysis.comparisons:
         text = nothing_compared(analysis.baseline, analysis.labels)
         yield Caveat("No comparison", text, grave=True)
     elif most == 1:

@@ -23,7 +23,7 @@ from adadecay.lab.report.style import (
 )
 from adadecay.lab.report.tables import comparison_rows
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Judged
+from adadecay.lab.stats.compare import Comparison
 
 FORESTS: Final = Section("differences", "Differences", "")
 
@@ -56,11 +56,11 @@ def _forests(analysis: Analysis, theme: Theme) -> list[Figure]:
 def forest_of_all(analysis: Analysis) -> Figure | None:
     """Return every difference of a study in one figure, for a page that shows one."""
     theme, title = Theme.of(analysis), analysis.data.title or analysis.data.name
-    places = list(dict.fromkeys(arm.place for arm in analysis.arms))
-    judged = sorted(
-        analysis.judged, key=lambda each: places.index(each.comparison.ours.place)
+    places = list(dict.fromkeys(arm.cell for arm in analysis.arms))
+    ordered = sorted(
+        analysis.comparisons, key=lambda each: places.index(each.ours.cell)
     )
-    table = series.difference_rows(judged, full=True)
+    table = series.difference_rows(ordered, full=True)
     if table["difference"].null_count() == len(table):
         return None
     caption = (
@@ -136,7 +136,9 @@ def _forest(table: pl.DataFrame, *, labels: int = 230) -> Any:
     return alt.layer(_zero(), *drawn).add_params(zoom)
 
 
-def forest_of_contrasts(contrasts: Mapping[tuple[str, str], Judged]) -> Figure | None:
+def forest_of_contrasts(
+    contrasts: Mapping[tuple[str, str], Comparison],
+) -> Figure | None:
     """Return comparisons by cell and by the name of the other, in one figure."""
     if not contrasts:
         return None

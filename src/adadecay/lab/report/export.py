@@ -36,13 +36,13 @@ def write_csv(analysis: Analysis, folder: Path) -> list[Path]:
             "claim": each.claim.name,
             "statement": each.claim.statement,
             "verdict": str(each.verdict),
-            "comparisons": len(each.judged),
+            "comparisons": len(each.comparisons),
         }
         for each in analysis.claims
     ]
     tables = {
         "settings": _frame(arm_rows(analysis), SETTINGS_END),
-        "comparisons": _frame(comparison_rows(analysis.judged), COMPARISONS_END),
+        "comparisons": _frame(comparison_rows(analysis.comparisons), COMPARISONS_END),
         "claims": pl.DataFrame(claims),
         "curves": series.curves(analysis),
     }

@@ -23,7 +23,7 @@ from adadecay.lab.report.charts import FORESTS, make_figures
 from adadecay.lab.report.style import DARK, VERDICTS, Figure, Section, Theme
 from adadecay.lab.scoring import plural
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Judged
+from adadecay.lab.stats.compare import Comparison
 from adadecay.lab.stats.verdicts import CLAIM_RULES, EFFECT_RULES, RULES
 
 MOST_CARDS: Final = 24
@@ -38,7 +38,7 @@ class Card:
     text: str
     rule: str = ""
     ours: bool = False
-    judged: tuple[Judged, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
@@ -75,7 +75,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
         "facts": _facts(analysis),
         "cards": [card for card in cards if card.verdict != "not tested"],
         "untested": [card for card in cards if card.verdict == "not tested"],
-        "more_cards": max(0, len(analysis.judged) - MOST_CARDS),
+        "more_cards": max(0, len(analysis.comparisons) - MOST_CARDS),
         "rules": RULES,
         "claim_rules": CLAIM_RULES,
         "effect_rules": EFFECT_RULES,
@@ -113,7 +113,7 @@ def _claim_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
             f"Tested as: {each.claim.test}. “{each.verdict}” here means: "
             f"{dict(CLAIM_RULES)[each.verdict]}.",
             each.claim.ours,
-            each.judged,
+            each.comparisons,
         )
         for each in analysis.claims
     ]
@@ -121,14 +121,13 @@ def _claim_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
 
 def _effect_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
     cards = []
-    for each in analysis.judged[:MOST_CARDS]:
-        c = each.comparison
-        title = f"{c.ours.optimizer} against {c.other.optimizer}, {c.ours.where}"
+    for c in analysis.comparisons[:MOST_CARDS]:
+        title = f"{c.ours.label} against {c.other.label}, {c.ours.where}"
         words, rule = text.chosen_words(c, numbers), ""
-        if not each.chosen_on_scores:
+        if not c.chosen_on_scores:
             words, when = text.effect_words(c, numbers), dict(EFFECT_RULES)[c.effect]
             rule = f"“{c.effect}” means: {when}, in the Holm-adjusted 95 % interval."
-        verdict = each.words if each.chosen_on_scores else c.effect
+        verdict = c.words if c.chosen_on_scores else c.effect
         cards.append(Card(title, verdict, words, rule))
     return cards
 
@@ -137,10 +136,10 @@ def _facts(analysis: Analysis) -> list[tuple[str, str]]:
     have, arms = analysis.counts, analysis.arms
     found = [
         ("trial a setting", {int(arm.scores.size) for arm in arms}),
-        ("cell", {len({arm.place for arm in arms})}),
+        ("cell", {len({arm.cell for arm in arms})}),
         ("optimizer", {len(analysis.labels)}),
         ("epoch", {arm.epochs for arm in arms}),
-        ("comparison", {len(analysis.judged)}),
+        ("comparison", {len(analysis.comparisons)}),
     ]
     whole = plural(have["planned"], "trial")
     facts = [(f"{have['done']:,} of {whole}", "finished")]

@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
+from adadecay.lab import paper
 from adadecay.lab.paper import DEFAULT_ALPHA, WEIGHT_DECAY
 from adadecay.lab.report.tables import arm_rows, comparison_rows
 from adadecay.lab.stats.aggregate import performance_profile
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Judged
-from adadecay.lab.stats.scores import SETTINGS, Arm, complete, spell_cell
-from adadecay.lab.stats.selection import DECAY
+from adadecay.lab.stats.compare import Comparison
+from adadecay.lab.stats.scores import Arm, complete
+from adadecay.lab.stats.selection import ALPHA, DECAY
 
 FEWEST: Final = 3  # points that make a line, or a figure of effective decay
 MOST_LAYERS: Final = 16
@@ -40,9 +41,10 @@ def curves(analysis: Analysis) -> pl.DataFrame:
     table = complete(results).filter(
         pl.col("score").is_not_null(), pl.col("status") != "failed"
     )
+    where = {arm.cell: arm.where for arm in analysis.arms}
     frames = [
         _curve(rows, analysis.trim).select(
-            pl.lit(spell_cell(str(cell or ""))).alias("where"),
+            pl.lit(where[str(cell or "")]).alias("where"),
             pl.lit(optimizer).alias("optimizer"),
             "epoch",
             pl.col("mean", "low", "high").round(4),
@@ -77,33 +79,30 @@ def _curve(rows: pl.DataFrame, trim: float) -> pl.DataFrame:
 
 def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
     """Return the differences of a forest plot, by who is compared with whom."""
-    groups: dict[str, list[Judged]] = {}
-    for each in analysis.judged:
-        first, second = each.comparison.ours.method, each.comparison.other.method
+    groups: dict[str, list[Comparison]] = {}
+    for each in analysis.comparisons:
+        first, second = each.ours.method, each.other.method
         name = f"{first} − {second}" if first != second else f"{first}, varied"
         groups.setdefault(name, []).append(each)
     tables = {name: difference_rows(members) for name, members in groups.items()}
     return {k: v for k, v in tables.items() if v["difference"].null_count() < len(v)}
 
 
-def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
+def _row_names(members: Sequence[Comparison], *, full: bool) -> list[str]:
     """Name comparisons by their cell, and as far as needed by λ and by who they are."""
-    comparisons = [each.comparison for each in members]
-    several = len({each.ours.place for each in comparisons}) < len(comparisons)
-    whole = [
-        f"{c.ours.where}: {c.ours.optimizer} − {c.other.optimizer}" for c in comparisons
-    ]
+    several = len({each.ours.cell for each in members}) < len(members)
+    whole = [f"{c.ours.where}: {c.ours.label} − {c.other.label}" for c in members]
 
     def vary(path: str) -> bool:
-        return len({each.ours.setting.get(path) for each in comparisons}) > 1
+        return len({each.ours.get(path) for each in members}) > 1
 
     names = []
-    for comparison, told in zip(comparisons, whole, strict=True):
-        ours, other = comparison.ours, comparison.other
-        decay = ours.setting.get(DECAY)
-        shared = several and decay is not None and decay == other.setting.get(DECAY)
-        rate = ours.setting.get("lr") if several and vary("lr") else None
-        rated = rate is not None and rate == other.setting.get("lr")
+    for comparison, told in zip(members, whole, strict=True):
+        ours, other = comparison.key
+        decay = ours.get(DECAY)
+        shared = several and decay is not None and decay == other.get(DECAY)
+        rate = ours.get("lr") if several and vary("lr") else None
+        rated = rate is not None and rate == other.get("lr")
         told_decay = shared and (vary(DECAY) or not rated)
         short = f"{ours.where}, λ = {decay:g}" if told_decay else ours.where
         short += f", lr = {rate:g}" if rated else ""
@@ -112,7 +111,9 @@ def _row_names(members: Sequence[Judged], *, full: bool) -> list[str]:
     return whole if full or len(set(names)) < len(names) else names
 
 
-def difference_rows(members: Sequence[Judged], *, full: bool = False) -> pl.DataFrame:
+def difference_rows(
+    members: Sequence[Comparison], *, full: bool = False
+) -> pl.DataFrame:
     """Return one row for each comparison, as a forest plot draws it.
 
     With ``full`` each is named by all that tells it from others.
@@ -157,8 +158,8 @@ def sweep_paths(analysis: Analysis) -> list[str]:
     """Return the path of every value that some optimizer varies, in a fixed order."""
     values: dict[tuple[object, ...], dict[str, set[Any]]] = {}
     for arm in analysis.arms:
-        group = values.setdefault((*arm.cell, arm.method), {})
-        for path, value in arm.setting.values:
+        group = values.setdefault((arm.dataset, arm.network, arm.method), {})
+        for path, value in arm.values:
             group.setdefault(path, set()).add(value)
     found = {
         path
@@ -178,12 +179,16 @@ def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
     of_cell = path.partition(".")[0] in ("dataset", "network", "trainer")
     lines: dict[tuple[Any, ...], dict[Any, dict[str, Any]]] = {}
     for arm, shown in _scored(analysis):
-        value = arm.setting.get(path)
+        value = arm.get(path)
         if value is None:
             continue
-        where = "/".join(filter(None, arm.cell)) if of_cell else arm.place
-        names = {"where": spell_cell(where), "optimizer": arm.method, "value": value}
-        key = (names["where"], arm.method, arm.setting.without(path))
+        where = arm.where
+        if of_cell:
+            where = (
+                paper.spell(arm.dataset, arm.network) if arm.dataset else arm.network
+            )
+        names = {"where": where, "optimizer": arm.method, "value": value}
+        key = (names["where"], arm.method, arm.without(path))
         lines.setdefault(key, {}).setdefault(value, names | shown)
     longest: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for (where, optimizer, _), line in lines.items():
@@ -196,22 +201,22 @@ def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
 
 def effective_decay(analysis: Analysis) -> pl.DataFrame:
     """Return one row for each arm whose θ is known: λ × mean θ, and its score."""
-    known = {(each.where, each.optimizer): each.mean for each in analysis.thetas}
+    known = {each.arm: each.mean for each in analysis.thetas}
     rows = []
     for arm, shown in _scored(analysis):
-        theta = 1.0 if arm.name == "sgd" else known.get((arm.where, arm.optimizer))
-        decay = arm.setting.get(DECAY)
+        theta = 1.0 if arm.optimizer == "sgd" else known.get(arm)
+        decay = arm.get(DECAY)
         if theta is not None and decay is not None:
             names = {"where": arm.where, "optimizer": arm.method}
             value = float(f"{decay * theta:.4g}")
-            rate = {"lr": arm.setting.get("lr")}
-            rows.append(names | {"label": arm.optimizer, "value": value} | shown | rate)
+            rate = {"lr": arm.get("lr")}
+            rows.append(names | {"label": arm.label, "value": value} | shown | rate)
     found = pl.DataFrame(rows, infer_schema_length=None)
     if found.is_empty():
         return found
     # Points of different learning rates answer another question.
     enough = pl.len().over("where", "lr") >= FEWEST
-    return found.filter(enough, pl.col("where").is_in({where for where, _ in known}))
+    return found.filter(enough, pl.col("where").is_in({arm.where for arm in known}))
 
 
 def profiles(analysis: Analysis) -> pl.DataFrame:
@@ -236,28 +241,22 @@ def profiles(analysis: Analysis) -> pl.DataFrame:
 def _with_names(analysis: Analysis) -> pl.DataFrame:
     """Return the rates of one arm a cell: at the paper's settings if it has them."""
     rates = analysis.data.rates
-    if rates is None or rates.is_empty() or analysis.trials.is_empty():
+    ours = [arm for arm in analysis.arms if arm.optimizer == "adadecay"]
+    if rates is None or rates.is_empty() or not ours:
         return pl.DataFrame()
-    who = analysis.trials.filter(pl.col("optimizer_name") == "adadecay")
-    usual = (pl.col("alpha") == DEFAULT_ALPHA) & (
-        pl.col("weight_decay") == WEIGHT_DECAY
-    )
-    shown = who.sort(usual.fill_null(False), descending=True, maintain_order=True)
-    shown = shown.unique("cell", keep="first", maintain_order=True)
-    who = who.join(
-        shown.select("cell", *SETTINGS[3:]),
-        on=["cell", *SETTINGS[3:]],
-        how="semi",
-        nulls_equal=True,
-    )
-    spelled = pl.col("cell").map_elements(spell_cell, return_dtype=pl.String)
-    names = who.select(
+    usual = (DEFAULT_ALPHA, WEIGHT_DECAY)
+    shown: dict[str, Arm] = {}
+    for arm in sorted(ours, key=lambda arm: (arm.get(ALPHA), arm.get(DECAY)) != usual):
+        shown.setdefault(arm.cell, arm)
+    keys = [(arm.cell, arm.label, arm.where) for arm in shown.values()]
+    names = pl.DataFrame(keys, ["cell", "optimizer", "where"], orient="row")
+    who = analysis.trials.join(names, on=["cell", "optimizer"]).select(
         pl.col("trial").cast(rates.schema["trial"]),
-        spelled.cast(pl.Categorical).alias("where"),
+        pl.col("where").cast(pl.Categorical),
     )
     finite = rates.lazy().filter(pl.col("mean_theta").is_finite())
     kept = finite.select("trial", "epoch", "layer", "mean_theta")
-    found = kept.join(names.lazy(), on="trial", maintain_order="left").collect()
+    found = kept.join(who.lazy(), on="trial", maintain_order="left").collect()
     return found.drop("trial")
 
 

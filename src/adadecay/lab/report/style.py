@@ -149,8 +149,8 @@ class Theme:
     @classmethod
     def of(cls, analysis: Analysis, *, page: bool = False) -> "Theme":
         """Return the theme of a study."""
-        labels = {arm.optimizer: arm.name for arm in analysis.arms}
-        methods = {arm.method: arm.name for arm in analysis.arms}
+        labels = {arm.label: arm.optimizer for arm in analysis.arms}
+        methods = {arm.method: arm.optimizer for arm in analysis.arms}
         # Vega reads escapes in the title of an axis: no control character is made.
         unit = analysis.data.score_name.replace("\\", "/")
         return cls(looks(labels) | looks(methods), unit, page)

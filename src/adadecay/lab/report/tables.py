@@ -12,7 +12,7 @@ from typing import Any
 from adadecay.lab import paper
 from adadecay.lab.report.text import DASH, Numbers, signed
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Judged
+from adadecay.lab.stats.compare import Comparison
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, published_cell
@@ -20,18 +20,17 @@ from adadecay.lab.stats.selection import ALPHA, DECAY, DROPOUT, published_cell
 Row = dict[str, Any]
 
 
-def comparison_rows(judged: Sequence[Judged]) -> list[Row]:
+def comparison_rows(comparisons: Sequence[Comparison]) -> list[Row]:
     """Return every number of each comparison."""
-    return [_comparison_row(each) for each in judged]
+    return [_comparison_row(each) for each in comparisons]
 
 
-def _comparison_row(each: Judged) -> Row:
-    c = each.comparison
+def _comparison_row(c: Comparison) -> Row:
     return {
-        "cell": c.ours.place,
-        "ours": c.ours.optimizer,
-        "other": c.other.optimizer,
-        "weight_decay": c.ours.setting.get(DECAY),
+        "cell": c.ours.cell,
+        "ours": c.ours.label,
+        "other": c.other.label,
+        "weight_decay": c.ours.get(DECAY),
         "pairs": c.pairs,
         "difference": c.difference,
         "low": c.interval.low if c.interval else None,
@@ -46,13 +45,13 @@ def _comparison_row(each: Judged) -> Row:
         "improvement": c.improvement,
         "correlation": c.correlation,
         "smallest": c.smallest,
-        "published": each.published,
-        "effect": None if each.chosen_on_scores else str(c.effect),
-        "verdict": str(each.verdict) if each.verdict else None,
-        "remarks": "; ".join([*each.shortened, *c.notes]),
-        "words": each.words,
+        "published": c.published,
+        "effect": None if c.chosen_on_scores else str(c.effect),
+        "verdict": str(c.verdict) if c.verdict else None,
+        "remarks": "; ".join([*c.shortened, *c.notes]),
+        "words": c.words,
         "where": c.ours.where,
-        "who": f"{c.ours.optimizer} − {c.other.optimizer}",
+        "who": f"{c.ours.label} − {c.other.label}",
         "paired": c.paired,
     }
 
@@ -68,12 +67,12 @@ def _arm_row(analysis: Analysis, arm: Arm) -> Row:
     printed = published_cell(arm) if analysis.data.paper else None
     above = average - printed.average if printed and average is not None else None
     return {
-        "cell": arm.place,
-        "optimizer": arm.optimizer,
-        "weight_decay": arm.setting.get(DECAY),
-        "alpha": arm.setting.get(ALPHA),
-        "dropout": arm.setting.get(DROPOUT),
-        "schedule": arm.setting.get("schedule"),
+        "cell": arm.cell,
+        "optimizer": arm.label,
+        "weight_decay": arm.get(DECAY),
+        "alpha": arm.get(ALPHA),
+        "dropout": arm.get(DROPOUT),
+        "schedule": arm.get("schedule"),
         "epochs": arm.epochs,
         "trials": int(arm.scores.size),
         "average": average,
@@ -182,7 +181,7 @@ COMPARISON_COLUMNS = (
 
 def comparison_table(analysis: Analysis) -> Table:
     """Return every comparison of the family with all that belongs beside it."""
-    rows = comparison_rows(analysis.judged)
+    rows = comparison_rows(analysis.comparisons)
     caption = (
         f"All comparisons of the study ({len(rows)}), adjusted together. Positive "
         "differences favour the first."

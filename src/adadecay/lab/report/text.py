@@ -78,7 +78,7 @@ EFFECTS = {Effect.HELPS: "helps", Effect.HURTS: "hurts"}
 
 def effect_words(comparison: Comparison, numbers: Numbers) -> str:
     """Return what one comparison says by itself."""
-    ours, other = comparison.ours.optimizer, comparison.other.optimizer
+    ours, other = comparison.ours.label, comparison.other.label
     where = f"in {comparison.ours.where}"
     if comparison.interval is None:
         why = comparison.notes[0] if comparison.notes else "too few trials"
@@ -99,7 +99,7 @@ def effect_words(comparison: Comparison, numbers: Numbers) -> str:
 def chosen_words(comparison: Comparison, numbers: Numbers) -> str:
     """Return what can be said of two settings that were chosen on their scores."""
     return (
-        f"{comparison.ours.optimizer} and {comparison.other.optimizer} have no setting "
+        f"{comparison.ours.label} and {comparison.other.label} have no setting "
         "in common, so each is shown at the setting with the best score: "
         f"{numbers.gap(comparison.difference)}{numbers.unit} over "
         f"{plural(comparison.pairs, 'pair')}. A choice on the scores shown favours "
@@ -120,7 +120,7 @@ def _extremes(result: ClaimResult, numbers: Numbers) -> str:
     ranked = [comparison for _, comparison in sorted(known, key=lambda each: each[0])]
     named = [
         f"{numbers.gap(c.difference)} {numbers.interval(c.interval)} ({_pairs(c)}) "
-        f"against {c.other.optimizer} in {c.ours.where}"
+        f"against {c.other.label} in {c.ours.where}"
         for c in (*ranked[:1], *ranked[1:][-1:])
     ]
     if not named:
@@ -144,11 +144,13 @@ def claim_words(result: ClaimResult, numbers: Numbers) -> str:
             f"{plural(len(means), 'setting')}; single tensors go from "
             f"{lowest:.3f} to {highest:.3f}."
         )
-    text = counted(each.verdict for each in result.judged)
-    missing = (result.claim.expected or 0) - len(result.judged)
+    text = counted(each.verdict for each in result.comparisons)
+    missing = (result.claim.expected or 0) - len(result.comparisons)
     if missing > 0:
         text += f"; {missing} of {result.claim.expected} not in this study"
-    reasons = dict.fromkeys(why for each in result.judged for why in each.shortened)
+    reasons = dict.fromkeys(
+        why for each in result.comparisons for why in each.shortened
+    )
     if reasons:
         text += f" ({', '.join(reasons)})"
     return text[:1].upper() + text[1:] + "." + _extremes(result, numbers)
@@ -182,14 +184,14 @@ def _answer(analysis: Analysis, numbers: Numbers) -> str:
     tested = [each for each in analysis.claims if each.tested]
     if analysis.data.paper and tested:
         return _claimed(tested, analysis.data.study)
-    if not analysis.judged:
+    if not analysis.comparisons:
         return nothing_compared(analysis.baseline, analysis.labels)
     effects = Counter(
-        each.comparison.effect for each in analysis.judged if not each.chosen_on_scores
+        each.effect for each in analysis.comparisons if not each.chosen_on_scores
     )
     if not effects:
         return "Nothing is judged: settings were chosen on the scores shown."
-    if len(analysis.judged) == 1:
+    if len(analysis.comparisons) == 1:
         return _only(analysis.comparisons[0], numbers)
     return _several(analysis)
 
@@ -209,23 +211,23 @@ def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
 def _several(analysis: Analysis) -> str:
     """Return how many comparisons found what, and for whom where there are several."""
     found: dict[str, list[str]] = {}
-    for each in analysis.judged:
-        effect = EFFECTS.get(each.comparison.effect, "no evidence of a difference")
+    for each in analysis.comparisons:
+        effect = EFFECTS.get(each.effect, "no evidence of a difference")
         words = "no verdict" if each.chosen_on_scores else effect
-        found.setdefault(words, []).append(each.comparison.ours.method)
-    methods = {each.comparison.ours.method for each in analysis.judged}
+        found.setdefault(words, []).append(each.ours.method)
+    methods = {each.ours.method for each in analysis.comparisons}
     parts: list[str] = []
     for words in (*EFFECTS.values(), "no evidence of a difference", "no verdict"):
         names = ", ".join(dict.fromkeys(found.get(words, ())))
         count = f"{words} in {len(found.get(words, ()))}"
-        count += "" if parts else f" of {len(analysis.judged)} comparisons"
+        count += "" if parts else f" of {len(analysis.comparisons)} comparisons"
         parts += [count + (f" ({names})" if len(methods) > 1 else "")] if names else []
     who = f"{methods.pop()} against" if len(methods) == 1 else "Compared with"
     return f"{who} {analysis.baseline}: {', '.join(parts)}."
 
 
 def _only(comparison: Comparison, numbers: Numbers) -> str:
-    ours, other = comparison.ours.optimizer, comparison.other.optimizer
+    ours, other = comparison.ours.label, comparison.other.label
     found = numbers.measured(comparison)
     if comparison.effect not in VERBS:
         return f"No evidence that {ours} and {other} differ ({found})."

@@ -6,14 +6,13 @@ of the reference's spread from seed to seed, since cells differ in scale; and fo
 arm that recorded θ its mean over layers and epochs.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
+from polars import selectors as cs
 
 from adadecay.lab.stats.compare import common_scores
 from adadecay.lab.stats.intervals import (
@@ -22,6 +21,7 @@ from adadecay.lab.stats.intervals import (
     TrimmedMean,
     trimmed_mean,
     trimmed_t,
+    weighted_sum,
 )
 from adadecay.lab.stats.scores import Arm
 
@@ -60,12 +60,12 @@ def standings(arms: Sequence[Arm], references: Mapping[str, Arm]) -> list[Standi
     """
     groups: dict[str, list[tuple[Arm, Arm, float]]] = {}
     for arm in arms:
-        reference = references.get(arm.place)
+        reference = references.get(arm.cell)
         if reference is None or reference.scores.size < 2 or not arm.scores.size:
             continue
         spread = float(np.std(reference.scores, ddof=1))
         if spread > 0:
-            groups.setdefault(arm.optimizer, []).append((arm, reference, spread))
+            groups.setdefault(arm.label, []).append((arm, reference, spread))
     return [_standing(label, members) for label, members in groups.items()]
 
 
@@ -76,13 +76,15 @@ def _standing(label: str, members: Sequence[tuple[Arm, Arm, float]]) -> Standing
             for arm, reference, spread in members
         ]
     )
-    if all(arm is reference for arm, reference, _ in members):
-        return Standing(label, len(members), int(values.size), 0.0, None, values)
-    parts = [_difference(arm, reference) for arm, reference, _ in members]
-    spreads = [spread for _, _, spread in members]
-    mean, interval = _combine(parts, spreads)
-    if mean is None:
+    mean, interval = 0.0, None
+    if any(arm is not reference for arm, reference, _ in members):
+        parts = [_difference(arm, reference) for arm, reference, _ in members]
+        known = [part for part in parts if part is not None]
         mean = float(values.mean())
+        if len(known) == len(parts):
+            weights = [1 / (len(members) * spread) for _, _, spread in members]
+            total = weighted_sum(known, weights)
+            mean, interval = total.mean, total.interval(LEVEL, "t over cells")
     return Standing(label, len(members), int(values.size), mean, interval, values)
 
 
@@ -94,62 +96,34 @@ def _difference(arm: Arm, reference: Arm) -> TrimmedMean | None:
     ours, theirs = trimmed_mean(arm.scores), trimmed_mean(reference.scores)
     if ours is None or theirs is None:
         return None
-    mean = arm.sign * (ours.mean - theirs.mean)
-    return _sum_of([ours, theirs], [1.0, 1.0], mean)
-
-
-def _combine(
-    parts: Sequence[TrimmedMean | None], spreads: Sequence[float]
-) -> tuple[float | None, Interval | None]:
-    """Return the mean over cells of differences in units of their spreads."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None, None
-    weights = [1 / (len(known) * spread) for spread in spreads]
-    mean = sum(w * part.mean for w, part in zip(weights, known, strict=True))
-    total = _sum_of(known, weights, mean)
-    reach = float(stats.t.isf((1 - LEVEL) / 2, total.freedom)) * total.error
-    return mean, Interval(mean - reach, mean + reach, LEVEL, "t over cells")
-
-
-def _sum_of(
-    parts: Sequence[TrimmedMean], weights: Sequence[float], mean: float
-) -> TrimmedMean:
-    """Return the error of a weighted sum, with Welch and Satterthwaite's freedom."""
-    variances = [(w * part.error) ** 2 for w, part in zip(weights, parts, strict=True)]
-    shares = [v**2 / part.freedom for v, part in zip(variances, parts, strict=True)]
-    freedom = sum(variances) ** 2 / sum(shares) if sum(shares) else 1.0
-    return TrimmedMean(mean, math.sqrt(sum(variances)), freedom)
+    return weighted_sum([ours, theirs], [arm.sign, -arm.sign])
 
 
 @dataclass(frozen=True, eq=False)
 class ThetaAverage:
     """The mean of θ in one arm, over layers and epochs; interval over trials.
 
-    Each tensor counts alike, whatever its size. ``lowest`` and ``highest`` are the
-    means of single ones. ``power`` is the mean of Σθw²/Σw², the rate at which the norm
-    of a layer shrinks beside SGD's; None where it is not known.
+    Each tensor counts alike, whatever its size. ``sample`` has the mean of each trial,
+    ``lowest`` and ``highest`` are the means of single tensors. ``power`` is the mean
+    of Σθw²/Σw², the rate at which the norm of a layer shrinks beside SGD's; None where
+    it is not known.
     """
 
-    where: str
-    optimizer: str
-    name: str
-    alpha: float | None
-    trials: int
-    mean: float
-    sample: NDArray[np.float64]
+    arm: Arm
+    sample: Floats
     lowest: float
     highest: float
     power: float | None = None
 
     @property
-    def interval(self) -> Interval | None:
-        """The 95 % interval of the mean, over trials."""
-        return self.at(LEVEL)
+    def mean(self) -> float:
+        """The trimmed mean over trials."""
+        return _middle(self.sample)
 
-    def at(self, level: float) -> Interval | None:
-        """Return the interval of the mean at a level; None below two trials."""
-        return trimmed_t(self.sample, level=level)
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean, over trials; None below two."""
+        return trimmed_t(self.sample)
 
 
 def theta_averages(
@@ -175,29 +149,14 @@ def theta_averages(
 
 
 def _average(arm: Arm, rows: pl.DataFrame) -> ThetaAverage:
-    known = [name for name in ("mean_theta", "power_theta") if name in rows.columns]
     single = rows.group_by("layer").agg(pl.col("mean_theta").mean())["mean_theta"]
-    averaged = rows.group_by("trial", maintain_order=True).agg(pl.col(known).mean())
-    sample = averaged["mean_theta"].to_numpy()
-    return ThetaAverage(
-        arm.where,
-        arm.optimizer,
-        arm.name,
-        arm.setting.get("optimizer.alpha"),
-        int(sample.size),
-        _middle(sample),
-        sample,
-        float(single.to_numpy().min()),
-        float(single.to_numpy().max()),
-        _power(averaged),
-    )
-
-
-def _power(averaged: pl.DataFrame) -> float | None:
-    if "power_theta" not in averaged.columns:
-        return None
-    sample = averaged["power_theta"].drop_nulls().to_numpy()
-    return _middle(sample[np.isfinite(sample)])
+    means = rows.group_by("trial", maintain_order=True).agg(cs.numeric().mean())
+    sample = means["mean_theta"].to_numpy()
+    ends = float(single.to_numpy().min()), float(single.to_numpy().max())
+    if "power_theta" not in means.columns:
+        return ThetaAverage(arm, sample, *ends)
+    power = means["power_theta"].drop_nulls().to_numpy()
+    return ThetaAverage(arm, sample, *ends, _middle(power[np.isfinite(power)]))
 
 
 def _middle(sample: np.ndarray) -> float:

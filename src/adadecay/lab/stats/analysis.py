@@ -8,7 +8,7 @@ beside it what the paper's own number of trials could have shown.
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +25,6 @@ from adadecay.lab.stats.aggregate import (
 from adadecay.lab.stats.claims import CLAIMS, ClaimResult
 from adadecay.lab.stats.compare import (
     Comparison,
-    Judged,
     common_scores,
     compare_family,
     shortened,
@@ -62,7 +61,7 @@ class Analysis:
     trials: pl.DataFrame
     arms: list[Arm]
     baseline: str | None
-    judged: list[Judged]
+    comparisons: list[Comparison]
     claims: list[ClaimResult]
     thetas: list[ThetaAverage]
     standings: list[Standing]
@@ -71,7 +70,7 @@ class Analysis:
     @property
     def labels(self) -> list[str]:
         """What tables call the optimizers, each once."""
-        return list(dict.fromkeys(arm.optimizer for arm in self.arms))
+        return list(dict.fromkeys(arm.label for arm in self.arms))
 
     @functools.cached_property
     def counts(self) -> dict[str, int]:
@@ -85,11 +84,6 @@ class Analysis:
         """Whether every planned trial has ended, well or not."""
         ended = sum(self.counts[each] for each in ("done", "diverged", "failed"))
         return 0 < self.counts["planned"] <= ended
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The family, without verdicts."""
-        return [each.comparison for each in self.judged]
 
 
 def analyse(
@@ -121,60 +115,34 @@ def analyse(
     selected = [claim.pairs(data, arms) for claim in CLAIMS]
     claimed = [pair for found in selected for pair in found]
     if pairs is None:
-        known = {arm.setting for pair in claimed for arm in (pair.ours, pair.other)}
+        known = {arm for pair in claimed for arm in pair.key}
         own = own_pairs(best, baseline, data.chosen)
-        further = [pair for pair in own if pair.ours.setting not in known]
+        further = [pair for pair in own if pair.ours not in known]
     else:
         further = pairs(best)
-    family = _family([*claimed, *further])
-    compared = _compare(family, trim)
+    family: dict[tuple[Arm, Arm], Pair] = {}
+    for pair in (*claimed, *further):  # each once
+        if pair.key not in family or family[pair.key].held_against is None:
+            family[pair.key] = pair
+    found = compare_family(list(family.values()), trim=trim)
+    compared = dict(zip(family, found, strict=True))
     thetas = theta_averages(data.rates, arms)
     claims = [
-        claim.judge(data, [(pair, compared[pair.key]) for pair in found], thetas)
-        for claim, found in zip(CLAIMS, selected, strict=True)
+        claim.judge(data, [compared[pair.key] for pair in asked], thetas)
+        for claim, asked in zip(CLAIMS, selected, strict=True)
     ]
-    judged = [_judge(data, compared[pair.key], pair) for pair in family]
+    judged = [_judge(data, each) for each in found]
     across = _standings(best, baseline)
     return Analysis(data, trials, arms, baseline, judged, claims, thetas, across, trim)
 
 
-def _family(pairs: Iterable[Pair]) -> list[Pair]:
-    """Return every pair that is compared, each once."""
-    family: dict[object, Pair] = {}
-    for pair in pairs:
-        known = family.get(pair.key)
-        if known is None or known.held_against is None:
-            family[pair.key] = pair
-    return list(family.values())
-
-
-def _compare(family: Sequence[Pair], trim: float) -> dict[object, Comparison]:
-    """Compare all pairs; those that were chosen on the scores shown get no test."""
-    tested = [pair for pair in family if not pair.chosen_on_scores]
-    found = compare_family(
-        [(pair.ours, pair.other) for pair in tested],
-        [pair.held_against for pair in tested],
-        trim=trim,
-    )
-    compared: dict[object, Comparison] = {
-        pair.key: each for pair, each in zip(tested, found, strict=True)
-    }
-    for pair in family:
-        if pair.chosen_on_scores:
-            (shown,) = compare_family([(pair.ours, pair.other)], trim=trim)
-            compared[pair.key] = shown.untested()
-    return compared
-
-
-def _judge(data: StudyData, comparison: Comparison, pair: Pair) -> Judged:
-    chosen, published = pair.chosen_on_scores, pair.published
-    if chosen or not data.paper or not published:  # 0 has no direction to confirm
-        return Judged(comparison, published, None, chosen_on_scores=chosen)
-    short = shortened(data, comparison)
-    verdict = judge_published(
-        comparison.interval, published, comparison.size, shortened=short
-    )
-    return Judged(comparison, published, verdict, short)
+def _judge(data: StudyData, each: Comparison) -> Comparison:
+    """Add the verdict on what the paper printed; 0 has no direction to confirm."""
+    if each.chosen_on_scores or not data.paper or not each.published:
+        return each
+    short = shortened(data, each)
+    verdict = judge_published(each.interval, each.published, each.size, shortened=short)
+    return replace(each, verdict=verdict, shortened=short)
 
 
 def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
@@ -185,7 +153,7 @@ def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
     for arm in arms:
         others = baselines_around(arm, arms, baseline)
         if len(others) == 1:
-            references[arm.place] = others[0]
+            references[arm.cell] = others[0]
     return standings(arms, references) if len(references) > 1 else []
 
 
@@ -237,7 +205,7 @@ def control_pairs(arms: Sequence[Arm]) -> list[Pair]:
         ours, sgd = standard(inside, "adadecay"), standard(inside, "sgd")
         smaller = standard(inside, "sgd", weight_decay=SMALLER_DECAY)
         controls = [standard(inside, name) for name in ("shuffled", "unit-mean")]
-        matched = [arm for arm in inside if arm.setting.get("optimizer.by") == "mean"]
+        matched = [arm for arm in inside if arm.get("optimizer.by") == "mean"]
         wanted = [(ours, other) for other in (smaller, *controls)]
         wanted += [(control, sgd) for control in (*matched, *controls)]
         pairs += [Pair(a, b) for a, b in wanted if a is not None and b is not None]
@@ -259,25 +227,23 @@ def claim_rows(analyses: Sequence[Analysis]) -> list[ClaimRow]:
     results: dict[str, ClaimResult] = {}
     for each in [result for analysis in analyses for result in analysis.claims]:
         known = results.get(each.claim.name)
-        if known is None or not (known.judged or known.thetas):
+        if known is None or not (known.comparisons or known.thetas):
             results[each.claim.name] = each
     return [_row(each) for each in results.values()]
 
 
 def _row(result: ClaimResult) -> ClaimRow:
-    judged = result.judged
-    cells = {each.comparison.ours.place for each in judged}
-    cells |= {each.where for each in result.thetas}
-    sized = [each for each in judged if each.published]
+    arms = [each.ours for each in result.comparisons]
+    arms += [each.arm for each in result.thetas]
+    sized = [each for each in result.comparisons if each.published]
     powered = sum(map(_could_be_found, sized))
-    covered = len(judged) or len(result.thetas)
-    return ClaimRow(result, covered, len(cells), powered, len(sized))
+    cells = {arm.cell for arm in arms}
+    return ClaimRow(result, len(arms), len(cells), powered, len(sized))
 
 
-def _could_be_found(judged: Judged) -> bool:
+def _could_be_found(comparison: Comparison) -> bool:
     """Return whether the paper's trials would have found its own difference."""
-    comparison = judged.comparison
-    differences, _ = common_scores(comparison.ours, comparison.other)
-    trials = paper.TRIALS.get(paper.canonical(comparison.ours.cell[0]), 50)
+    differences, _ = common_scores(*comparison.key)
+    trials = paper.TRIALS.get(paper.canonical(comparison.ours.dataset), 50)
     least = smallest_difference(differences, pairs=trials)
-    return least is not None and least <= abs(judged.published or 0.0)
+    return least is not None and least <= abs(comparison.published or 0.0)

@@ -8,17 +8,18 @@ and has the claimed sign.
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Final, Literal
 
 from adadecay.lab import paper
 from adadecay.lab.stats.aggregate import ThetaAverage
-from adadecay.lab.stats.compare import Comparison, Judged, shortened
+from adadecay.lab.stats.compare import Comparison, shortened
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.intervals import LEVEL
+from adadecay.lab.stats.intervals import LEVEL, trimmed_t
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import (
+    ALPHA,
     DECAY,
     DROPOUT,
     Pair,
@@ -38,11 +39,15 @@ THETA_MARGIN: Final = 0.05
 Found = Iterable[tuple[Arm | None, Arm | None]]
 
 
+def _gain(arm: Arm) -> float | None:
+    return paper.published_gain(arm.dataset, arm.network)
+
+
 def _at_every(inside: Sequence[Arm], argument: str) -> Found:
     """Return AdaDecay and SGD at every value of an argument that SGD has."""
     path, default = {"weight_decay": (DECAY, None), "dropout": (DROPOUT, 0.0)}[argument]
-    own = [arm for arm in inside if arm.name == "sgd"]
-    values = sorted({arm.setting.get(path, default) for arm in own} - {None})
+    own = [arm for arm in inside if arm.optimizer == "sgd"]
+    values = sorted({arm.get(path, default) for arm in own} - {None})
     for value in values if len(values) > 1 else ():
         given = {argument: value}
         yield standard(inside, "adadecay", **given), standard(inside, "sgd", **given)
@@ -51,13 +56,14 @@ def _at_every(inside: Sequence[Arm], argument: str) -> Found:
 def _matched(inside: Sequence[Arm]) -> Found:
     """Return AdaDecay and each control with one rate for all weights of a tensor."""
     ours = standard(inside, "adadecay")
-    return [(ours, arm) for arm in inside if arm.name == "matched" and is_plain(arm)]
+    matched = [arm for arm in inside if arm.optimizer == "matched" and is_plain(arm)]
+    return [(ours, arm) for arm in matched]
 
 
 def _tuned(inside: Sequence[Arm]) -> Found:
     """Return AdaDecay and SGD, each at the λ that held-out data prefer."""
     best = []
-    values = sorted({arm.setting.get(DECAY) for arm in inside} - {None})
+    values = sorted({arm.get(DECAY) for arm in inside} - {None})
     for name in ("adadecay", "sgd"):
         found = [standard(inside, name, weight_decay=value) for value in values]
         tried = [arm for arm in found if arm and arm.validation is not None]
@@ -92,7 +98,7 @@ class Claim:
         if not data.paper or self.held_out != bool(data.chosen):
             return []
         return [
-            Pair(ours, other, reference=paper.published_gain(*ours.cell))
+            Pair(ours, other, reference=_gain(ours))
             if self.rule
             else Pair.printed(ours, other)
             for inside in cells_of_the_paper(arms).values()
@@ -113,35 +119,33 @@ class Claim:
     def judge(
         self,
         data: StudyData,
-        compared: Iterable[tuple[Pair, Comparison]],
+        compared: Iterable[Comparison],
         thetas: Sequence[ThetaAverage],
     ) -> "ClaimResult":
         """Return the verdict on the claim.
 
         Args:
             data: the study, which says what was shortened.
-            compared: the pairs of this claim with their comparisons.
+            compared: the comparisons of this claim.
             thetas: averages of θ.
         """
         if self.kind == "theta":
             return self._judge_theta(thetas)
         judged = []
-        for pair, comparison in compared:
+        for each in compared:
             # Choosing λ needs held-out data: there it is the method, not a shortcut.
-            short = shortened(data, comparison, holdout=not self.held_out)
-            verdict = self._verdict(pair, comparison, short)
-            judged.append(Judged(comparison, pair.published, verdict, short))
+            short = shortened(data, each, holdout=not self.held_out)
+            verdict = self._verdict(each, short)
+            judged.append(replace(each, verdict=verdict, shortened=short))
         verdicts = [each.verdict for each in judged if each.verdict is not None]
         return ClaimResult(self, combine(verdicts, self.expected), tuple(judged))
 
-    def _verdict(
-        self, pair: Pair, comparison: Comparison, short: tuple[str, ...]
-    ) -> Verdict:
+    def _verdict(self, comparison: Comparison, short: tuple[str, ...]) -> Verdict:
         if self.kind == "same":  # within ± the published gain over SGD
-            margin = paper.published_gain(*comparison.ours.cell) or 0.0
+            margin = _gain(comparison.ours) or 0.0
             return judge_equivalence(comparison.joint, margin, shortened=short)
         # A claim has a direction of its own, whatever the paper prints for one cell.
-        wanted = pair.held_against
+        wanted = comparison.held_against
         positive = wanted if wanted is not None and wanted > 0 else None
         return judge_published(
             comparison.interval, positive, comparison.size, shortened=short
@@ -150,11 +154,14 @@ class Claim:
     def _judge_theta(self, thetas: Sequence[ThetaAverage]) -> "ClaimResult":
         """Judge AdaDecay at the paper's α: with α = 0 the average is 1 by nature."""
         asked = ("adadecay", paper.DEFAULT_ALPHA)
-        claimed = tuple(each for each in thetas if (each.name, each.alpha) == asked)
+        known = [(each.arm, each) for each in thetas]
+        claimed = tuple(
+            t for arm, t in known if (arm.optimizer, arm.get(ALPHA)) == asked
+        )
         level = 1 - (1 - LEVEL) / max(1, len(claimed))  # together
         verdicts = [
-            judge_equivalence(each.at(level), THETA_MARGIN, centre=1.0)
-            for each in claimed
+            judge_equivalence(interval, THETA_MARGIN, centre=1.0)
+            for interval in (trimmed_t(each.sample, level=level) for each in claimed)
         ]
         return ClaimResult(self, combine(verdicts, None), thetas=claimed)
 
@@ -165,18 +172,13 @@ class ClaimResult:
 
     claim: Claim
     verdict: Verdict
-    judged: tuple[Judged, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     thetas: tuple[ThetaAverage, ...] = ()
 
     @property
     def tested(self) -> bool:
         """Whether the study has any of its comparisons."""
         return self.verdict is not Verdict.NOT_TESTED
-
-    @property
-    def comparisons(self) -> list[Comparison]:
-        """The comparisons, without verdicts."""
-        return [each.comparison for each in self.judged]
 
 
 CLAIMS: Final = tuple(

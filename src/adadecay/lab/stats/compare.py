@@ -23,7 +23,7 @@ from adadecay.lab.stats.intervals import (
     yuen,
 )
 from adadecay.lab.stats.scores import Arm
-from adadecay.lab.stats.selection import shortened_in
+from adadecay.lab.stats.selection import Pair, shortened_in
 from adadecay.lab.stats.significance import (
     holm,
     holm_intervals,
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Pair):
     """Ours against another arm.
 
     ``difference`` is the trimmed mean of paired differences (of the samples' trimmed
@@ -50,13 +50,12 @@ class Comparison:
     difference, decides whether it differs from that; ``joint`` holds the true
     difference in all comparisons of the family at once. ``alone`` is the plain 95 %
     interval. ``smallest`` is what this many trials detect with a probability of 80 %,
-    at the level of ``interval``.
+    at the level of ``interval``. ``verdict`` is on what the paper printed, and
+    ``shortened`` what there is less of than in the paper.
     """
 
-    ours: Arm
-    other: Arm
-    pairs: int
-    paired: bool
+    pairs: int = 0
+    paired: bool = True
     difference: float | None = None
     interval: Interval | None = None
     size: Interval | None = None
@@ -69,11 +68,20 @@ class Comparison:
     correlation: float | None = None
     smallest: float | None = None
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    shortened: tuple[str, ...] = ()
 
     @property
     def effect(self) -> Effect:
         """Whether ours helps, hurts, or neither was shown."""
         return judge_effect(self.interval)
+
+    @property
+    def words(self) -> str:
+        """The verdict against the paper, or the effect by itself, or why neither."""
+        if self.chosen_on_scores:
+            return CHOSEN
+        return str(self.verdict or self.effect)
 
     def turned(self) -> "Comparison":
         """Return the difference and its interval the other way round."""
@@ -82,30 +90,6 @@ class Comparison:
             found = replace(found, low=-found.high, high=-found.low)
         gap = None if gap is None else -gap
         return replace(self, difference=gap, interval=found)
-
-    def untested(self) -> "Comparison":
-        """Return the difference alone, of two that were chosen on the scores shown."""
-        notes = (CHOSEN, *self.notes)
-        given = (self.ours, self.other, self.pairs, self.paired, self.difference)
-        return Comparison(*given, notes=notes)
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """A comparison, what the paper printed for it, and the verdict."""
-
-    comparison: Comparison
-    published: float | None
-    verdict: Verdict | None
-    shortened: tuple[str, ...] = ()
-    chosen_on_scores: bool = False
-
-    @property
-    def words(self) -> str:
-        """The verdict against the paper, or the effect by itself, or why neither."""
-        if self.chosen_on_scores:
-            return CHOSEN
-        return str(self.verdict or self.comparison.effect)
 
 
 def shortened(
@@ -131,25 +115,21 @@ Tester = Callable[[float], float]
 
 
 def compare_family(
-    pairs: Sequence[tuple[Arm, Arm]],
-    published: Sequence[float | None] = (),
-    *,
-    trim: float = TRIM,
-    level: float = LEVEL,
+    pairs: Sequence[Pair], *, trim: float = TRIM, level: float = LEVEL
 ) -> list[Comparison]:
     """Compare each pair of arms, and adjust for having compared so many.
 
     Args:
-        pairs: (ours, other) of each comparison; together they are the family.
-        published: for each pair the difference whose size is tested, None where there
-            is none; these tests are a family of their own.
+        pairs: together they are the family. Those with a difference whose size is
+            tested are a family of their own for that. Those that were chosen on the
+            scores shown are not tested.
         trim: the share that is cut from each tail.
         level: of the family.
 
     Returns:
         One comparison for each pair, in their order.
     """
-    drawn = [_compare(ours, other, trim, level) for ours, other in pairs]
+    drawn = [_compare(pair, trim, level) for pair in pairs]
     adjusted = holm([comparison.p_value for comparison, _, _ in drawn])
     found = [
         replace(comparison, p_holm=p_holm)
@@ -160,12 +140,12 @@ def compare_family(
     for i, interval in _holm(drawn, dict.fromkeys(able, 0.0), level).items():
         smallest = None
         if interval is not None and found[i].paired:
-            values, _ = common_scores(*pairs[i])
+            values, _ = common_scores(*pairs[i].key)
             smallest = smallest_difference(values, level=interval.level, trim=trim)
         joint = drawn[i][1](together)
         found[i] = replace(found[i], interval=interval, joint=joint, smallest=smallest)
-    known = {i: null for i, null in enumerate(published) if null is not None}
-    nulls = {i: known[i] for i in able if i in known}
+    known = {i: pairs[i].held_against for i in able}
+    nulls = {i: null for i, null in known.items() if null is not None}
     for i, size in _holm(drawn, nulls, level).items():
         found[i] = replace(found[i], size=size)
     return found
@@ -197,10 +177,9 @@ def common_scores(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]
     return ours.sign * (first - second), (first, second)
 
 
-def _compare(
-    ours: Arm, other: Arm, trim: float, level: float
-) -> tuple[Comparison, Maker, Tester]:
+def _compare(pair: Pair, trim: float, level: float) -> tuple[Comparison, Maker, Tester]:
     """Return a comparison by itself, its interval by level, and its p-value by null."""
+    ours, other = pair.key
     values, scores = common_scores(ours, other)
     samples = ours.sign * ours.scores, ours.sign * other.scores
     apart = yuen(ours.scores, other.scores, level=level, trim=trim)
@@ -220,20 +199,25 @@ def _compare(
         at, test = _apart(*samples, trim)
         means = [float(stats.trim_mean(arm.scores, trim)) for arm in (ours, other)]
         difference = ours.sign * (means[0] - means[1])
-    comparison = Comparison(
-        ours,
-        other,
+    notes: tuple[str, ...] = ("no common seeds: Yuen's test for unpaired trials",)
+    if paired:
+        notes = tuple(_notes(ours, other, int(values.size), difference, trim))
+    shown = Comparison(
+        **vars(pair),
         pairs=int(values.size) if paired else 0,
         paired=paired,
         difference=difference,
+        notes=notes,
+    )
+    if pair.chosen_on_scores:
+        return replace(shown, notes=(CHOSEN, *notes)), at, test
+    comparison = replace(
+        shown,
         alone=at(level),
         p_value=p_value,
         p_yuen=p_yuen,
         improvement=improvement(*samples),
         correlation=seed_correlation(*scores),
-        notes=tuple(_notes(ours, other, int(values.size), difference, trim))
-        if paired
-        else ("no common seeds: Yuen's test for unpaired trials",),
     )
     return comparison, at, test
 
@@ -271,7 +255,7 @@ def _notes(
     for arm in (ours, other):
         for status in ("diverged", "failed"):
             if arm.counts.get(status):
-                yield f"{arm.counts[status]} {status} in {arm.optimizer}"
+                yield f"{arm.counts[status]} {status} in {arm.label}"
     first, second = ours.average(trim=trim), other.average(trim=trim)
     if first is not None and second is not None and difference is not None:
         gap = ours.sign * (first - second)

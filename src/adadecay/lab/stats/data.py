@@ -14,22 +14,13 @@ from polars import selectors as cs
 from adadecay.lab import paper
 from adadecay.lab.scoring import plural
 from adadecay.lab.settings import shown
-from adadecay.lab.stats.scores import SETTINGS
 from adadecay.lab.study import Study
-from adadecay.lab.tables import Tables
+from adadecay.lab.tables import SETTING_SCHEMA, Tables
 
 # What statistics and report read; a large study's other columns are let go at once.
 COLUMNS: Final = (
-    "trial",
-    *SETTINGS,
-    "number",
-    "seed",
-    "epoch",
-    "status",
-    "score",
-    "validation_score",
-    "score_name",
-    "test_accuracy",
+    *SETTING_SCHEMA,
+    *("epoch", "status", "score", "validation_score", "test_accuracy"),
 )
 
 WITHOUT_RESULT: Final = ("failed", "diverged", "damaged")

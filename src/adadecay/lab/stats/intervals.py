@@ -8,8 +8,9 @@ high levels that Holm's correction asks for (docs/statistics.md has the measurem
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +54,21 @@ class TrimmedMean:
         if self.error == 0:
             return 0.0 if distance else 1.0
         return float(2 * stats.t.sf(distance / self.error, self.freedom))
+
+    def interval(self, level: float, method: str) -> Interval:
+        """Return the t interval at a level."""
+        reach = float(stats.t.isf((1 - level) / 2, self.freedom)) * self.error
+        return Interval(self.mean - reach, self.mean + reach, level, method)
+
+
+def weighted_sum(parts: Sequence[TrimmedMean], weights: Sequence[float]) -> TrimmedMean:
+    """Return a weighted sum, with Welch and Satterthwaite's degrees of freedom."""
+    both = list(zip(weights, parts, strict=True))
+    mean = sum(weight * part.mean for weight, part in both)
+    variances = [(weight * part.error) ** 2 for weight, part in both]
+    shares = [v**2 / part.freedom for v, part in zip(variances, parts, strict=True)]
+    freedom = sum(variances) ** 2 / sum(shares) if sum(shares) else 1.0
+    return TrimmedMean(mean, math.sqrt(sum(variances)), freedom)
 
 
 def trimmed_mean(values: ArrayLike, *, trim: float = TRIM) -> TrimmedMean | None:
@@ -100,10 +116,7 @@ def trimmed_t(
         (0.076, 0.284)
     """
     estimate = trimmed_mean(values, trim=trim)
-    if estimate is None:
-        return None
-    reach = float(stats.t.isf((1 - level) / 2, estimate.freedom)) * estimate.error
-    return Interval(estimate.mean - reach, estimate.mean + reach, level, "trimmed-t")
+    return estimate.interval(level, "trimmed-t") if estimate else None
 
 
 def paired_intervals(
@@ -130,17 +143,11 @@ def paired_intervals(
     return at
 
 
-def _statistic(trim: float) -> Callable[..., Floats]:
-    def mean(sample: Floats, axis: int = -1) -> Floats:
-        return np.asarray(stats.trim_mean(sample, trim, axis=axis), dtype=np.float64)
-
-    return mean
-
-
 def _bootstrap(values: Floats, trim: float, seed: int) -> Any:
+    statistic: Any = partial(stats.trim_mean, proportiontocut=trim)
     return stats.bootstrap(
         (values,),
-        _statistic(trim),
+        statistic,
         n_resamples=RESAMPLES,
         vectorized=True,
         method="percentile",  # only the resamples are kept; the ends come below
@@ -149,9 +156,10 @@ def _bootstrap(values: Floats, trim: float, seed: int) -> Any:
 
 
 def _bca(values: Floats, trim: float, level: float, drawn: Any) -> tuple[float, float]:
+    statistic: Any = partial(stats.trim_mean, proportiontocut=trim)
     found = stats.bootstrap(
         (values,),
-        _statistic(trim),
+        statistic,
         n_resamples=0,
         bootstrap_result=drawn,
         vectorized=True,
@@ -169,12 +177,10 @@ def yuen(
     None where a sample has fewer than two values or neither has any spread.
     """
     samples = [np.asarray(sample, dtype=np.float64) for sample in (ours, other)]
-    estimates = [trimmed_mean(sample, trim=trim) for sample in samples]
-    if any(estimate is None for estimate in estimates):
+    few = min(sample.size for sample in samples) < 2
+    if few or all(np.ptp(sample) == 0 for sample in samples):
         return None
     cut = [trim if _spread_inside(sample, trim) else 0.0 for sample in samples]
-    if all(np.ptp(sample) == 0 for sample in samples):
-        return None
     with warnings.catch_warnings():
         # One sample may be constant: its variance is then 0, as scipy goes on to use.
         warnings.simplefilter("ignore", RuntimeWarning)

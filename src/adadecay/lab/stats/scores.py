@@ -5,7 +5,7 @@ row a trial (the mean of its last 10 % of epochs; its best epoch), and :class:`A
 the trials that share every setting. Only finished trials have a score.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,44 +15,35 @@ from numpy.typing import NDArray
 from adadecay.lab import paper
 from adadecay.lab.scoring import TRIM, trial_score, trimmed_average
 from adadecay.lab.settings import Setting, setting_of_row
+from adadecay.lab.tables import SETTING_SCHEMA
 
-SETTINGS: Final = (
-    "cell",
-    "dataset",
-    "network",
-    "optimizer",
-    "optimizer_name",
-    "method",
-    "setting",
-    "arguments",
-    "weight_decay",
-    "alpha",
-    "dropout",
-    "schedule",
-    "width",
-    "epochs",
+SETTINGS: Final = tuple(
+    name
+    for name in SETTING_SCHEMA
+    if name not in ("trial", "number", "seed", "score_name")
 )
-_KINDS: Final[dict[str, type[pl.DataType]]] = {
-    **dict.fromkeys(SETTINGS, pl.String),
-    **dict.fromkeys(("weight_decay", "alpha", "dropout", "width"), pl.Float64),
-    **dict.fromkeys(("epochs", "number", "epoch"), pl.Int64),
+_KINDS: Final[dict[str, Any]] = {
+    **{name: SETTING_SCHEMA[name] for name in (*SETTINGS, "number")},
+    "epoch": int,
     "seed": pl.UInt64,
-    "status": pl.String,
-    "validation_score": pl.Float64,
+    "status": str,
+    "validation_score": float,
 }
 SUPERSEDED: Final = "superseded"
 
 
 def complete(results: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that statistics read, and no other, null where missing."""
-    score = pl.col("score" if "score" in results.columns else "test_accuracy")
-    added = []
-    for name, kind in _KINDS.items():
-        known = pl.col(name) if name in results.columns else pl.lit(None)
-        added.append(known.cast(kind, strict=False).alias(name))
-    if "cell" not in results.columns:
-        added[0] = _cell_name(results.columns).alias("cell")
-    finite = pl.when(score.cast(pl.Float64).is_finite()).then(score.cast(pl.Float64))
+    known = results.columns
+    columns = {name: pl.col(name) if name in known else pl.lit(None) for name in _KINDS}
+    if "cell" not in known:
+        columns["cell"] = _cell_name(known)
+    added = [
+        column.cast(_KINDS[name], strict=False).alias(name)
+        for name, column in columns.items()
+    ]
+    score = pl.col("score" if "score" in known else "test_accuracy").cast(pl.Float64)
+    finite = pl.when(score.is_finite()).then(score)
     return results.select("trial", *added, finite.alias("score"))
 
 
@@ -96,38 +87,21 @@ def trial_scores(
     ).drop("validation_score")
 
 
-def spell_cell(place: str) -> str:
-    """Return the lab's name of a cell as the paper would spell it.
-
-    Example:
-        >>> from adadecay.lab.stats.scores import spell_cell
-        >>> spell_cell("fashion-mnist/lenet-4(dropout=0.25)")
-        'Fashion-MNIST · LeNet-4 (dropout=0.25)'
-    """
-    dataset, slash, network = place.partition("/")
-    if not slash:
-        return place
-    base, bracket, rest = network.partition("(")
-    name = paper.canonical(base) + (f" ({rest}" if bracket else "")
-    return f"{paper.DATASETS.get(paper.canonical(dataset), dataset)} · {name}"
-
-
-@dataclass(frozen=True, eq=False)
-class Arm:
-    """The trials of one setting, and what they scored.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Arm(Setting):
+    """A setting, and what its trials scored.
 
     ``scores``, ``numbers`` and ``trials`` hold finished trials only; ``counts`` has
-    all, by status.
+    all, by status. Arms of one study are the same where their settings are.
     """
 
-    setting: Setting
     scores: NDArray[np.float64]
     numbers: tuple[tuple[int, int | None], ...]
     trials: tuple[str, ...]
     bests: NDArray[np.float64]
     validation: float | None
-    counts: dict[str, int] = field(default_factory=dict)
-    larger_is_better: bool = True
+    counts: dict[str, int]
+    larger_is_better: bool
 
     @property
     def sign(self) -> float:
@@ -135,39 +109,12 @@ class Arm:
         return 1.0 if self.larger_is_better else -1.0
 
     @property
-    def place(self) -> str:
-        """The lab's name of the cell."""
-        return self.setting.cell
-
-    @property
-    def cell(self) -> tuple[str, str]:
-        """The dataset and the network."""
-        return self.setting.dataset, self.setting.network
-
-    @property
-    def optimizer(self) -> str:
-        """The label of the optimizer."""
-        return self.setting.label
-
-    @property
-    def name(self) -> str:
-        """The registered name of the optimizer."""
-        return self.setting.optimizer
-
-    @property
-    def method(self) -> str:
-        """What the study calls the optimizer, whatever its arguments."""
-        return self.setting.method
-
-    @property
-    def epochs(self) -> int:
-        """How many epochs were planned."""
-        return self.setting.epochs
-
-    @property
     def where(self) -> str:
         """The cell as the paper would spell it."""
-        return spell_cell(self.place)
+        if not self.dataset:
+            return self.cell
+        more = self.cell.removeprefix(f"{self.dataset}/{self.network}")
+        return f"{paper.spell(self.dataset, self.network)} {more}".rstrip()
 
     def average(self, *, trim: float = TRIM) -> float | None:
         """Return the trimmed average over trials, None where none is finished."""
@@ -193,7 +140,7 @@ def _arm(values: dict[str, Any], rows: pl.DataFrame, larger: bool) -> Arm:
     held = done.get_column("validation").drop_nulls()
     counts = dict(rows.get_column("status").fill_null("running").value_counts().rows())
     return Arm(
-        setting=setting_of_row(values),
+        **vars(setting_of_row(values)),
         scores=done.get_column("score").to_numpy().astype(np.float64),
         numbers=tuple(done.select("number", "seed").rows()),
         trials=tuple(done.get_column("trial")),

@@ -6,11 +6,12 @@ In: arms. Out: the one that was asked for, or pairs of arms that differ in one t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from adadecay.lab import paper
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.scoring import plural
-from adadecay.lab.settings import Setting, baseline_settings
+from adadecay.lab.settings import baseline_settings
 from adadecay.lab.stats.scores import Arm
 
 _VARIANTS = ("decoupled", "unit_mean", "nesterov")
@@ -36,17 +37,18 @@ class Pair:
     chosen_on_scores: bool = False
 
     @classmethod
-    def printed(cls, ours: Arm, other: Arm, **given: bool) -> "Pair":
+    def printed(cls, ours: Arm, other: Arm, *, chosen_on_scores: bool = False) -> Self:
         """Return a pair with what the paper prints, where both are cells of it."""
         first, second = published_cell(ours), published_cell(other)
-        if first is None or second is None:
-            return cls(ours, other, **given)
-        return cls(ours, other, round(first.average - second.average, 2), **given)
+        published = None
+        if first is not None and second is not None:
+            published = round(first.average - second.average, 2)
+        return cls(ours, other, published, chosen_on_scores=chosen_on_scores)
 
     @property
-    def key(self) -> tuple[Setting, Setting]:
-        """The two settings, which name the pair."""
-        return self.ours.setting, self.other.setting
+    def key(self) -> tuple[Arm, Arm]:
+        """The two, which name the pair."""
+        return self.ours, self.other
 
     @property
     def held_against(self) -> float | None:
@@ -56,7 +58,7 @@ class Pair:
 
 def is_plain(arm: Arm) -> bool:
     """Return whether an arm is the method itself, not a variant of it."""
-    given = {path.rpartition(".")[2]: value for path, value in arm.setting.values}
+    given = {path.rpartition(".")[2]: value for path, value in arm.values}
     pooled = given.get("pooling", "tensor") != "tensor"
     return not pooled and not any(given.get(name) for name in _VARIANTS)
 
@@ -80,10 +82,10 @@ def standard(
     """
     own = "constant" if optimizer in ("rmsprop", "adam") else "sigmoid"
     for arm in arms:
-        known = OPTIMIZERS.get(arm.name).facts["lr"] if arm.name in OPTIMIZERS else {}
-        get = arm.setting.get
+        name, get = arm.optimizer, arm.get
+        known = OPTIMIZERS.get(name).facts["lr"] if name in OPTIMIZERS else {}
         if (
-            paper.canonical(arm.name) == optimizer
+            paper.canonical(name) == optimizer
             and is_plain(arm)
             and _near(get(DECAY), weight_decay)
             and _near(get(DROPOUT), dropout)
@@ -100,26 +102,25 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
     reasons = []
     if arm.epochs < paper.EPOCHS:
         reasons.append(f"{plural(arm.epochs, 'epoch')} instead of {paper.EPOCHS}")
-    examples, batch = (arm.setting.get(name) for name in ("examples", "batch_size"))
+    examples, batch = (arm.get(name) for name in ("examples", "batch_size"))
     if examples is not None:
         reasons.append(plural(examples, "training example"))
     if batch not in (None, paper.BATCH_SIZE):
         reasons.append(f"batches of {batch} instead of {paper.BATCH_SIZE}")
-    width = arm.setting.get("network.width", 1)
+    width = arm.get("network.width", 1)
     if width < 1:
         reasons.append(f"{width:g} of the width")
     return tuple(reasons)
 
 
 def _context(arm: Arm) -> tuple[str, int]:
-    return arm.place, arm.epochs
+    return arm.cell, arm.epochs
 
 
 def baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
     """Return the baseline's arms in a cell: by label, by method, or by name."""
     around = [other for other in arms if _context(other) == _context(arm)]
-    named = baseline_settings([other.setting for other in around], baseline)
-    return [other for other in around if other.setting in named]
+    return baseline_settings(around, baseline)
 
 
 def own_pairs(
@@ -152,9 +153,9 @@ def own_pairs(
                 Pair.printed(arm, other)
                 for arm in members
                 for other in others
-                if arm.setting.matches(other.setting, _paths(chosen))
+                if arm.matches(other, _paths(chosen))
             ]
-            first = {pair.ours.setting: pair for pair in reversed(partners)}
+            first = {pair.ours: pair for pair in reversed(partners)}
             pairs += first.values() or [_best_pair(members, others)]
     return sorted(pairs, key=lambda pair: arms.index(pair.ours))
 
@@ -204,18 +205,18 @@ def candidates(arms: Sequence[Arm], chosen: Sequence[str]) -> list[list[Arm]]:
     """Return the arms that differ only in the ``chosen`` arguments, together."""
     groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
-        fixed = arm.setting.without(*_paths(chosen))
+        fixed = arm.without(*_paths(chosen))
         groups.setdefault((*_context(arm), arm.method, fixed), []).append(arm)
     return list(groups.values())
 
 
 def published_cell(arm: Arm) -> paper.Published | None:
     """Return the paper's cell of an arm that has the paper's settings."""
-    alpha = arm.setting.get(ALPHA, paper.DEFAULT_ALPHA)
-    name = paper.canonical(arm.name)
+    alpha = arm.get(ALPHA, paper.DEFAULT_ALPHA)
+    name = paper.canonical(arm.optimizer)
     if standard([arm], name, alpha=alpha) is None:
         return None
-    return paper.published(*arm.cell, name, alpha=alpha)
+    return paper.published(arm.dataset, arm.network, name, alpha=alpha)
 
 
 def cells_of_the_paper(arms: Sequence[Arm]) -> dict[Place, list[Arm]]:
@@ -226,7 +227,7 @@ def cells_of_the_paper(arms: Sequence[Arm]) -> dict[Place, list[Arm]]:
         for network in networks
     }
     for arm in arms:
-        cell = paper.canonical(arm.cell[0]), paper.canonical(arm.cell[1])
+        cell = paper.canonical(arm.dataset), paper.canonical(arm.network)
         if cell in found:
             found[cell].append(arm)
     return {cell: inside for cell, inside in found.items() if inside}
@@ -234,8 +235,9 @@ def cells_of_the_paper(arms: Sequence[Arm]) -> dict[Place, list[Arm]]:
 
 def default_baseline(arms: Sequence[Arm]) -> str | None:
     """Return "sgd" where the study has it, else its first optimizer but AdaDecay."""
-    labels = [arm.optimizer for arm in arms]
-    if "sgd" in labels or any(arm.name == "sgd" for arm in arms):
+    labels = [arm.label for arm in arms]
+    if "sgd" in labels or any(arm.optimizer == "sgd" for arm in arms):
         return "sgd"
-    others = [arm.optimizer for arm in arms if paper.canonical(arm.name) != "adadecay"]
+    ours = "adadecay"
+    others = [arm.label for arm in arms if paper.canonical(arm.optimizer) != ours]
     return others[0] if others and len(set(labels)) > 1 else None
