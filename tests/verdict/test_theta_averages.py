@@ -46,11 +46,11 @@ def expected(of_layers, shift):
 
 
 def test_each_optimizer_with_rates_has_both_averages(study):
-    found = {each.optimizer: each for each in analyse(study).thetas}
+    found = {each.arm.label: each for each in analyse(study).thetas}
     assert set(found) == set(SHIFTS)
     for optimizer, shift in SHIFTS.items():
         each = found[optimizer]
-        assert each.trials == 12
+        assert each.sample.size == 12
         assert each.mean == pytest.approx(expected(0.75, shift))
         assert each.power == pytest.approx(expected(0.65, shift))
         assert each.interval.low < each.mean < each.interval.high
@@ -62,7 +62,7 @@ def test_each_optimizer_with_rates_has_both_averages(study):
 
 def test_the_claim_is_about_adadecay_as_the_paper_sets_it(study):
     (claim,) = [c for c in analyse(study).claims if c.claim.name == "θ averages 1"]
-    assert [each.optimizer for each in claim.thetas] == ["adadecay"]
+    assert [each.arm.label for each in claim.thetas] == ["adadecay"]
 
 
 def test_a_weight_that_is_not_finite_leaves_the_other_trials(study):
@@ -82,7 +82,7 @@ def test_trials_that_are_not_finished_do_not_count(study):
     found = analyse(
         StudyData(results, rates=study.rates, paper=True, name="controls")
     ).thetas
-    assert sorted(each.trials for each in found) == [11, 12, 12]
+    assert sorted(each.sample.size for each in found) == [11, 12, 12]
 
 
 def test_rates_without_weights_are_enough():

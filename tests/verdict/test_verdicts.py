@@ -273,7 +273,7 @@ def test_theta_averages_one(mean, verdict):
     (found,) = [c for c in analysis.claims if c.claim.name == "θ averages 1"]
     assert found.verdict is verdict
     (theta,) = found.thetas
-    assert theta.trials == 6
+    assert theta.sample.size == 6
     assert theta.lowest < theta.mean < theta.highest
 
 

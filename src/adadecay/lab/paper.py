@@ -112,8 +112,9 @@ def canonical(name: str) -> str:
 
 
 def spell(dataset: str, network: str) -> str:
-    """Return a dataset and a network as the paper spells them: "MNIST · NN-2"."""
-    return f"{DATASETS.get(canonical(dataset), dataset)} · {canonical(network)}"
+    """Return a dataset, if any, and a network as the paper spells them."""
+    known = DATASETS.get(canonical(dataset), dataset)
+    return f"{known} · {canonical(network)}" if dataset else network
 
 
 def published(

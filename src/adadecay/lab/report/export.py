@@ -6,7 +6,7 @@ gets that table in LaTeX, in the layout of the original (``ave`` over ``max``, t
 in bold); every study gets its comparisons.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -111,79 +111,61 @@ def escape(text: str) -> str:
     return "".join(SIGNS.get(sign, sign) for sign in text)
 
 
-Place = tuple[str, str]  # dataset and network
-Line = tuple[tuple[str, Place], ...]  # cells side by side, each with its heading
-
-
 @dataclass(frozen=True)
 class PaperTable:
     """A table of the paper, as LaTeX lays it out.
 
     Args:
-        columns: of each cell: the optimizer and its α.
+        cells: what it prints.
         heads: the names of the columns, and what stands before them.
         width: of a column.
         needed: columns without which there is no table.
-        tabulars: by title, lines of cells.
         bold: whether the best of a row stands out.
     """
 
-    columns: tuple[tuple[str, float], ...]
+    cells: tuple[paper.Published, ...]
     heads: tuple[str, ...]
     width: str
     needed: tuple[int, ...]
-    tabulars: Mapping[str, tuple[Line, ...]]
     bold: bool = True
 
+    @property
+    def columns(self) -> list[tuple[str, float]]:
+        """Of each cell: the optimizer and its α."""
+        usual = paper.DEFAULT_ALPHA
+        return list(dict.fromkeys((c.optimizer, c.alpha or usual) for c in self.cells))
 
-_THREE_CELLS: Final = (
-    ("mnist", "NN-2"),
-    ("fashion-mnist", "NN-2"),
-    ("cifar-10", "ResNet-18"),
-)
-_ONE_LINE: Final = {
-    "": (tuple((paper.DATASETS[cell[0]], cell) for cell in _THREE_CELLS),)
-}
-_TWO_LINES: Final = {
-    paper.DATASETS[dataset]: tuple(
-        tuple((network, (dataset, network)) for network in line)
-        for line in (networks[:2], networks[2:])
-    )
-    for dataset, networks in paper.NETWORKS.items()
-}
+    @property
+    def tabulars(self) -> dict[str, list[list[tuple[str, tuple[str, str]]]]]:
+        """By title, lines of cells side by side, each with its heading."""
+        places = dict.fromkeys((cell.dataset, cell.network) for cell in self.cells)
+        inside: dict[str, list[str]] = {}
+        for dataset, network in places:
+            inside.setdefault(dataset, []).append(network)
+        if len(places) == len(inside):  # one network each: all in one line
+            return {"": [[(paper.DATASETS[place[0]], place) for place in places]]}
+        return {
+            paper.DATASETS[dataset]: [
+                [(network, (dataset, network)) for network in line]
+                for line in (networks[:2], networks[2:])
+            ]
+            for dataset, networks in inside.items()
+        }
+
+
 DIFFERENCES: Final = (
     *("Cell", "Comparison", "Pairs"),
     *("Difference", "Interval", "Paper", "Verdict"),
 )
-_ALPHAS: Final = (-1.0, 1.0, 2.0, 4.0, 8.0)
-
-
-def _usual(*names: str) -> tuple[tuple[str, float], ...]:
-    return tuple((name, paper.DEFAULT_ALPHA) for name in names)
-
-
 PAPER_TABLES: Final = {
     "comparison": PaperTable(
-        _usual(*paper.OPTIMIZERS),
-        ("", *paper.OPTIMIZERS.values()),
-        "9.7mm",
-        (0, -1),
-        _TWO_LINES,
+        paper.COMPARISON, ("", *paper.OPTIMIZERS.values()), "9.7mm", (0, -1)
     ),
     "alpha": PaperTable(
-        tuple(("adadecay", value) for value in _ALPHAS),
-        (r"$\alpha$", *(f"{value:g}" for value in _ALPHAS)),
-        "6.9 mm",
-        (0,),
-        _ONE_LINE,
-        bold=False,
+        paper.ALPHA, (r"$\alpha$", "-1", "1", "2", "4", "8"), "6.9 mm", (0,), bold=False
     ),
     "randomized": PaperTable(
-        _usual("sgd", "randomized", "adadecay"),
-        ("", "const", "rnd", "ours"),
-        "5.5mm",
-        (1,),
-        _ONE_LINE,
+        paper.RANDOMIZED, ("", "const", "rnd", "ours"), "5.5mm", (1,)
     ),
 }
 

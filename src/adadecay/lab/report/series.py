@@ -41,40 +41,31 @@ def curves(analysis: Analysis) -> pl.DataFrame:
     table = complete(results).filter(
         pl.col("score").is_not_null(), pl.col("status") != "failed"
     )
+    score, arm = pl.col("score"), ("cell", "optimizer")
+    found = (
+        table.with_row_index("arm")
+        .with_columns(pl.col("arm").first().over(arm))
+        .group_by("arm", *arm, "epoch", maintain_order=True)
+        .agg(
+            "score",
+            low=score.quantile(0.1, "linear"),
+            high=score.quantile(0.9, "linear"),
+            trials=pl.len().cast(pl.Int32),
+        )
+        .sort("arm", "epoch")
+    )
+    place, epochs = pl.int_range(pl.len()).over("arm"), pl.len().over("arm")
+    step = pl.max_horizontal(1, -(-epochs.cast(pl.Int64) // MOST_POINTS))
+    found = found.filter((place % step == 0) | (place == epochs - 1))
+    means = [stats.trim_mean(each, analysis.trim) for each in found["score"].to_list()]
     where = {arm.cell: arm.where for arm in analysis.arms}
-    frames = [
-        _curve(rows, analysis.trim).select(
-            pl.lit(where[str(cell or "")]).alias("where"),
-            pl.lit(optimizer).alias("optimizer"),
-            "epoch",
-            pl.col("mean", "low", "high").round(4),
-            "trials",
-        )
-        for (cell, optimizer), rows in table.group_by(
-            "cell", "optimizer", maintain_order=True
-        )
-    ]
-    return pl.concat(frames) if frames else pl.DataFrame()
-
-
-def _curve(rows: pl.DataFrame, trim: float) -> pl.DataFrame:
-    grouped = rows.group_by("epoch").agg("score").sort("epoch")
-    step = max(1, -(-len(grouped) // MOST_POINTS))
-    keep = [i for i in range(len(grouped)) if i % step == 0 or i == len(grouped) - 1]
-    sizes = grouped[keep].with_columns(pl.col("score").list.len().alias("trials"))
-    frames = []
-    # Epochs with equally many trials make a matrix: one call instead of a hundred.
-    for (trials,), part in sizes.group_by("trials"):
-        scores = np.array(part.get_column("score").to_list(), dtype=np.float64)
-        low, high = np.quantile(scores, [0.1, 0.9], axis=1)
-        values = {
-            "epoch": part.get_column("epoch") + 1,
-            "mean": stats.trim_mean(scores, trim, axis=1),
-            "low": low,
-            "high": high,
-        }
-        frames.append(pl.DataFrame(values).with_columns(pl.lit(trials).alias("trials")))
-    return pl.concat(frames).sort("epoch")
+    return found.with_columns(mean=pl.Series(means, dtype=pl.Float64)).select(
+        pl.col("cell").fill_null("").replace(where).alias("where"),
+        "optimizer",
+        pl.col("epoch") + 1,
+        pl.col("mean", "low", "high").round(4),
+        "trials",
+    )
 
 
 def differences(analysis: Analysis) -> dict[str, pl.DataFrame]:
@@ -182,11 +173,7 @@ def sweep(analysis: Analysis, path: str) -> pl.DataFrame:
         value = arm.get(path)
         if value is None:
             continue
-        where = arm.where
-        if of_cell:
-            where = (
-                paper.spell(arm.dataset, arm.network) if arm.dataset else arm.network
-            )
+        where = paper.spell(arm.dataset, arm.network) if of_cell else arm.where
         names = {"where": where, "optimizer": arm.method, "value": value}
         key = (names["where"], arm.method, arm.without(path))
         lines.setdefault(key, {}).setdefault(value, names | shown)

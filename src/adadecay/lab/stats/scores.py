@@ -113,8 +113,8 @@ class Arm(Setting):
         """The cell as the paper would spell it."""
         if not self.dataset:
             return self.cell
-        more = self.cell.removeprefix(f"{self.dataset}/{self.network}")
-        return f"{paper.spell(self.dataset, self.network)} {more}".rstrip()
+        arguments = self.cell.removeprefix(f"{self.dataset}/{self.network}")
+        return f"{paper.spell(self.dataset, self.network)} {arguments}".rstrip()
 
     def average(self, *, trim: float = TRIM) -> float | None:
         """Return the trimmed average over trials, None where none is finished."""
