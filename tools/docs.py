@@ -21,7 +21,7 @@ import jinja2
 import vl_convert
 from docs_values import Values
 
-from adadecay.lab.report import write_analysis
+from adadecay.lab.report import write
 from adadecay.lab.report.style import Figure
 
 HERE = Path(__file__).resolve().parent.parent
@@ -145,9 +145,7 @@ def main() -> None:
         sys.exit("\n".join([*wrong, "Run: python tools/docs.py"]) if wrong else 0)
     print("\n".join(renew(values)) or "Everything is as the snapshots say.")
     for name, analysis in values.studies.items() if given.reports else ():
-        print(
-            write_analysis(analysis, given.reports / f"{name.replace('/', '-')}.html")
-        )
+        print(write(analysis, given.reports / f"{name.replace('/', '-')}.html"))
 
 
 if __name__ == "__main__":

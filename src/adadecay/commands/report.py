@@ -45,7 +45,7 @@ def report(
     json: JSON = False,
 ) -> None:
     """Write the report of a study as one HTML page."""
-    from adadecay.lab.report.text import headline
+    from adadecay.lab.report import comparisons, verdict
 
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
@@ -55,12 +55,10 @@ def report(
         name_variants(study)
     warn_of_damaged(analysis.data.problems)
     if json:
-        from adadecay.lab.report import compared
-
-        found = {"study": study.name, "verdict": headline(analysis), "page": path}
-        print_json({**found, "comparisons": compared(analysis).to_dicts()})
+        found = {"study": study.name, "verdict": verdict(analysis), "page": path}
+        print_json({**found, "comparisons": comparisons(analysis).to_dicts()})
     else:
-        typer.echo(f"{study.name}: {headline(analysis)}")
+        typer.echo(f"{study.name}: {verdict(analysis)}")
         typer.echo(f"Report: {path}")
     formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
     _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
@@ -76,13 +74,13 @@ def page_path(study: "Study") -> Path:
 def _write_page(
     study: "Study", path: Path, trim: float, *, renew: float | None
 ) -> "Analysis":
-    from adadecay.lab.report import write_analysis
+    from adadecay.lab.report import write
     from adadecay.lab.stats.analysis import analyse
     from adadecay.lab.stats.data import load
 
     analysis = analyse(load(study), trim=trim)
     try:
-        write_analysis(analysis, path, renew=renew)
+        write(analysis, path, renew=renew)
     except OSError as error:
         stop(f"{path} cannot be written: {error.strerror}.", 1)
     return analysis
@@ -106,7 +104,7 @@ def _export(
 
 
 def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:
-    from adadecay.lab.report.text import headline
+    from adadecay.lab.report import verdict
 
     typer.echo(f"Renewing every {every:g} s until the study is finished; Ctrl-C stops.")
     try:
@@ -118,4 +116,4 @@ def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> Non
     except KeyboardInterrupt:
         pass
     analysis = _write_page(study, path, trim, renew=None)
-    typer.echo(f"{study.name}: {headline(analysis)}")
+    typer.echo(f"{study.name}: {verdict(analysis)}")

@@ -1,7 +1,8 @@
 """The report: an analysis → a page, figures, LaTeX and CSV.
 
 ``write(study, path)`` makes the page, ``figures(study)`` the Altair charts, and
-``export`` what goes into a paper. In: a ``Study`` or its results. Out: files, charts.
+``export`` what goes into a paper. In: a ``Study``, its results, or an analysis that was
+made of them. Out: files, charts.
 """
 
 from pathlib import Path
@@ -13,15 +14,20 @@ from adadecay.lab.stats.data import load
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["comparisons", "figures", "verdict", "write", "write_analysis"]
+__all__ = ["comparisons", "figures", "verdict", "write"]
 
 
-def write(study: Any, path: str | Path) -> Path:
+def _analysis(study: Any) -> Analysis:
+    return study if isinstance(study, Analysis) else analyse(load(study))
+
+
+def write(study: Any, path: str | Path, *, renew: float | None = None) -> Path:
     """Write the report of a study as one HTML file that needs nothing else.
 
     Args:
         study: a ``Study``, or a polars table with the columns of ``Study.results()``.
         path: the file; its folder is made when missing.
+        renew: seconds after which an open page loads itself again; None for never.
 
     Returns:
         The file.
@@ -39,22 +45,10 @@ def write(study: Any, path: str | Path) -> Path:
         ...     report.write(polars.DataFrame(rows), f"{folder}/page.html").name
         'page.html'
     """
-    return write_analysis(analyse(load(study)), Path(path))
-
-
-def write_analysis(
-    analysis: Analysis, path: Path, *, renew: float | None = None
-) -> Path:
-    """Write the report of an analysis; see :func:`write`.
-
-    Args:
-        analysis: of a study.
-        path: the file.
-        renew: seconds after which an open page loads itself again; None for never.
-    """
     from adadecay.lab.report.page import render
 
-    text = render(analysis, renew=renew)
+    path = Path(path)
+    text = render(_analysis(study), renew=renew)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A browser that reloads while we write must never see half a page.
     part = path.with_name(path.name + ".new")
@@ -74,16 +68,11 @@ def figures(study: Any) -> dict[str, Any]:
     """
     from adadecay.lab.report.charts import make_figures
 
-    return {each.name: each.chart for each in make_figures(analyse(load(study)))}
+    return {each.name: each.chart for each in make_figures(_analysis(study))}
 
 
 def comparisons(study: Any) -> "polars.DataFrame":
     """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
-    return compared(analyse(load(study)))
-
-
-def compared(analysis: Analysis) -> "polars.DataFrame":
-    """Return one row for each comparison of an analysis."""
     import polars as pl
 
     from adadecay.lab.report.tables import comparison_rows
@@ -91,7 +80,7 @@ def compared(analysis: Analysis) -> "polars.DataFrame":
     text, real = pl.String, pl.Float64
     schema = {"cell": text, "ours": text, "other": text, "pairs": pl.Int64}
     schema |= dict.fromkeys(("difference", "low", "high", "p_holm"), real)
-    rows = comparison_rows(analysis.comparisons)
+    rows = comparison_rows(_analysis(study).comparisons)
     table = pl.DataFrame(rows, schema=schema | {"words": text})
     return table.rename({"ours": "a", "other": "b", "p_holm": "p", "words": "verdict"})
 
@@ -100,4 +89,4 @@ def verdict(study: Any) -> str:
     """Return what a study found, in one sentence, as its page says."""
     from adadecay.lab.report.text import headline
 
-    return headline(analyse(load(study)))
+    return headline(_analysis(study))

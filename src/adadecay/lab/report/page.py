@@ -8,7 +8,6 @@ request, and the template escapes what it prints.
 import functools
 import json
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any, Final
@@ -22,23 +21,10 @@ from adadecay.lab.report.caveats import caveats
 from adadecay.lab.report.charts import FORESTS, make_figures
 from adadecay.lab.report.style import DARK, VERDICTS, Figure, Section, Theme
 from adadecay.lab.scoring import plural
+from adadecay.lab.stats import verdicts
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.compare import Comparison
-from adadecay.lab.stats.verdicts import CLAIM_RULES, EFFECT_RULES, RULES
 
 MOST_CARDS: Final = 24
-
-
-@dataclass(frozen=True)
-class Card:
-    """A verdict in words: what was claimed, what was found, by which rule."""
-
-    title: str
-    verdict: str
-    text: str
-    rule: str = ""
-    ours: bool = False
-    comparisons: tuple[Comparison, ...] = ()
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
@@ -65,7 +51,8 @@ def _context(analysis: Analysis) -> dict[str, Any]:
     data = analysis.data
     numbers = text.Numbers.fitting(analysis)
     figures = make_figures(analysis, page=True)
-    cards = _claim_cards(analysis, numbers) or _effect_cards(analysis, numbers)
+    claims = analysis.claims if data.paper else []
+    tested = [each for each in claims if each.tested]
     return {
         "analysis": analysis,
         "data": data,
@@ -73,12 +60,11 @@ def _context(analysis: Analysis) -> dict[str, Any]:
         "headline": text.headline(analysis),
         "remarks": caveats(analysis),
         "facts": _facts(analysis),
-        "cards": [card for card in cards if card.verdict != "not tested"],
-        "untested": [card for card in cards if card.verdict == "not tested"],
-        "more_cards": max(0, len(analysis.comparisons) - MOST_CARDS),
-        "rules": RULES,
-        "claim_rules": CLAIM_RULES,
-        "effect_rules": EFFECT_RULES,
+        "claims": tested,
+        "untested": [each for each in claims if tested and not each.tested],
+        "effects": [] if tested else analysis.comparisons[:MOST_CARDS],
+        "text": text,
+        "verdicts": verdicts,
         "forests": [figure for figure in figures if figure.section is FORESTS],
         "comparisons": _without(tables.comparison_table(analysis), "Ours", "Other"),
         "matrix": tables.matrix(analysis),
@@ -100,36 +86,6 @@ def _context(analysis: Analysis) -> dict[str, Any]:
 
 def _without(table: tables.Table, *titles: str) -> tables.Table:
     return table.pick(*(c.title for c in table.columns if c.title not in titles))
-
-
-def _claim_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
-    if not analysis.data.paper or not any(each.tested for each in analysis.claims):
-        return []
-    return [
-        Card(
-            each.claim.statement,
-            each.verdict,
-            text.claim_words(each, numbers),
-            f"Tested as: {each.claim.test}. “{each.verdict}” here means: "
-            f"{dict(CLAIM_RULES)[each.verdict]}.",
-            each.claim.ours,
-            each.comparisons,
-        )
-        for each in analysis.claims
-    ]
-
-
-def _effect_cards(analysis: Analysis, numbers: text.Numbers) -> list[Card]:
-    cards = []
-    for c in analysis.comparisons[:MOST_CARDS]:
-        title = f"{c.ours.label} against {c.other.label}, {c.ours.where}"
-        words, rule = text.chosen_words(c, numbers), ""
-        if not c.chosen_on_scores:
-            words, when = text.effect_words(c, numbers), dict(EFFECT_RULES)[c.effect]
-            rule = f"“{c.effect}” means: {when}, in the Holm-adjusted 95 % interval."
-        verdict = c.words if c.chosen_on_scores else c.effect
-        cards.append(Card(title, verdict, words, rule))
-    return cards
 
 
 def _facts(analysis: Analysis) -> list[tuple[str, str]]:

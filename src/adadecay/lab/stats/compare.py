@@ -28,7 +28,6 @@ from adadecay.lab.stats.significance import (
     holm,
     holm_intervals,
     improvement,
-    least_sign_flip,
     seed_correlation,
     sign_flip,
     smallest_difference,
@@ -240,7 +239,7 @@ def _notes(
     ours: Arm, other: Arm, pairs: int, difference: float | None, trim: float
 ) -> Iterator[str]:
     """Say what is missing, and where the averages differ the other way."""
-    least = least_sign_flip(pairs)
+    least = 2.0 ** (1 - pairs)  # of all sign patterns, one and its opposite
     if pairs == 0:
         yield "no finished pair of trials"
     elif pairs == 1:

@@ -14,6 +14,7 @@ from polars import selectors as cs
 from adadecay.lab import paper
 from adadecay.lab.scoring import plural
 from adadecay.lab.settings import shown
+from adadecay.lab.spec import StudySpec
 from adadecay.lab.study import Study
 from adadecay.lab.tables import SETTING_SCHEMA, Tables
 
@@ -104,22 +105,22 @@ def study_data(
     return StudyData(
         results,
         rates=rates,
-        name=spec.name,
         study=study.variant.study,
-        paper=spec.paper,
-        title=spec.title,
-        summary=spec.summary,
         score_name=_score_name(results),
-        larger_is_better=spec.larger_is_better,
-        baseline=spec.baseline,
         planned=len(study.plan.trials),
         shortened=_shortened(study),
-        held_out=spec.holdout,
-        chosen=spec.chosen,
         facts=tables.origins,
         problems=tuple(wrong.select("trial", *PROBLEM).to_dicts()),
         commands=(study.variant.command,),
+        **spec_facts(spec),
     )
+
+
+def spec_facts(spec: StudySpec) -> dict[str, Any]:
+    """Return what a study says of itself."""
+    names = ("name", "paper", "title", "summary", "larger_is_better", "baseline")
+    found = {name: getattr(spec, name) for name in (*names, "chosen")}
+    return {**found, "held_out": spec.holdout}
 
 
 def shown_table(table: pl.DataFrame) -> pl.DataFrame:

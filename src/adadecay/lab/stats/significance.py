@@ -53,11 +53,6 @@ def sign_flip(
     return float(min(1.0, 2 * (min(tails) + more) / (len(null) + more)))
 
 
-def least_sign_flip(pairs: int) -> float:
-    """Return the smallest p-value that a sign-flip test can give with so many pairs."""
-    return min(1.0, 2.0 ** (1 - pairs))
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Return Holm's adjusted p-values, in the order given; None stays None.
 
@@ -66,12 +61,9 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         >>> holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """
-    known = [i for i, value in enumerate(p_values) if value is not None]
-    adjusted: list[float | None] = [None] * len(p_values)
-    values = holm_adjusted(np.array([p_values[i] for i in known], dtype=np.float64))
-    for i, value in zip(known, values.tolist(), strict=True):
-        adjusted[i] = value
-    return adjusted
+    known = np.array([each for each in p_values if each is not None], dtype=np.float64)
+    adjusted = iter(holm_adjusted(known).tolist())
+    return [None if each is None else next(adjusted) for each in p_values]
 
 
 def holm_adjusted(p_values: Floats) -> Floats:

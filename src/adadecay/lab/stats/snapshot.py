@@ -34,6 +34,7 @@ from adadecay.lab.stats.data import (
     StudyData,
     shown_table,
     shown_value,
+    spec_facts,
     study_data,
 )
 from adadecay.lab.stats.scores import SUPERSEDED, complete
@@ -203,10 +204,7 @@ def _facts(path: Path, name: str) -> dict[str, Any]:
 def _built_in(name: str) -> dict[str, Any]:
     if name not in built_in_names():
         return {"name": name, "study": name}
-    spec = read_spec(name)
-    same = ("title", "summary", "larger_is_better", "baseline", "paper", "chosen")
-    facts = {key: getattr(spec, key) for key in same}
-    return facts | {"name": name, "study": name, "held_out": spec.holdout}
+    return {**spec_facts(read_spec(name)), "study": name}
 
 
 def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:

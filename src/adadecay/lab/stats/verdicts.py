@@ -34,40 +34,30 @@ class Effect(StrEnum):
     NO_EVIDENCE = "no evidence"
 
 
-RULES: Final = (
-    (Verdict.REPLICATED, "lo > 0, and Δ is not rejected"),
-    (Verdict.LARGER, "lo > 0, and Δ is rejected as too small"),
-    (Verdict.SMALLER, "lo > 0, and Δ is rejected as too large"),
-    (Verdict.CONTRADICTED, "hi < 0"),
-    (Verdict.NOT_FOUND, "lo ≤ 0 ≤ hi, and Δ is rejected as too large"),
-    (Verdict.INCONCLUSIVE, "neither 0 nor Δ is rejected"),
-    (
-        Verdict.NOT_COMPARABLE,
-        "fewer epochs, less width or less data than the paper",
-    ),
-)
-EFFECT_RULES: Final = (
-    (Effect.HELPS, "lo > 0"),
-    (Effect.HURTS, "hi < 0"),
-    (Effect.NO_EVIDENCE, "the interval includes 0"),
-)
-
-
-CLAIM_RULES: Final = (
-    (Verdict.CONTRADICTED, "at least one of its comparisons is contradicted"),
-    (Verdict.NOT_FOUND, "none is contradicted, at least one is not found"),
-    (
-        Verdict.REPLICATED,
-        "all of its comparisons have been run and have the claimed sign",
-    ),
-    (Verdict.NOT_COMPARABLE, "none of its comparisons is comparable"),
-    (Verdict.NOT_TESTED, "this study has none of its comparisons"),
-    (
-        Verdict.INCONCLUSIVE,
-        "some of its comparisons are inconclusive, not comparable or not run, and "
-        "none speaks against it",
-    ),
-)
+RULES: Final = {
+    Verdict.REPLICATED: "lo > 0, and Δ is not rejected",
+    Verdict.LARGER: "lo > 0, and Δ is rejected as too small",
+    Verdict.SMALLER: "lo > 0, and Δ is rejected as too large",
+    Verdict.CONTRADICTED: "hi < 0",
+    Verdict.NOT_FOUND: "lo ≤ 0 ≤ hi, and Δ is rejected as too large",
+    Verdict.INCONCLUSIVE: "neither 0 nor Δ is rejected",
+    Verdict.NOT_COMPARABLE: "fewer epochs, less width or less data than the paper",
+}
+EFFECT_RULES: Final = {
+    Effect.HELPS: "lo > 0",
+    Effect.HURTS: "hi < 0",
+    Effect.NO_EVIDENCE: "the interval includes 0",
+}
+CLAIM_RULES: Final = {
+    Verdict.CONTRADICTED: "at least one of its comparisons is contradicted",
+    Verdict.NOT_FOUND: "none is contradicted, at least one is not found",
+    Verdict.REPLICATED: "all of its comparisons have been run and have the "
+    "claimed sign",
+    Verdict.NOT_COMPARABLE: "none of its comparisons is comparable",
+    Verdict.NOT_TESTED: "this study has none of its comparisons",
+    Verdict.INCONCLUSIVE: "some of its comparisons are inconclusive, not comparable or "
+    "not run, and none speaks against it",
+}
 
 
 def judge_published(
@@ -94,10 +84,8 @@ def judge_published(
         >>> str(judge_published(found, 0.1, found))
         'not found'
     """
-    if shortened:
-        return Verdict.NOT_COMPARABLE
-    if interval is None:
-        return Verdict.INCONCLUSIVE
+    if shortened or interval is None:
+        return Verdict.NOT_COMPARABLE if shortened else Verdict.INCONCLUSIVE
     delta = published or 0.0
     sign = -1.0 if delta < 0 else 1.0
     low, high = sorted((sign * interval.low, sign * interval.high))
@@ -135,10 +123,8 @@ def judge_equivalence(
     Replicated: the interval lies within ``centre ± margin``. Contradicted: it lies
     wholly outside. Inconclusive: it crosses an edge.
     """
-    if shortened:
-        return Verdict.NOT_COMPARABLE
-    if interval is None:
-        return Verdict.INCONCLUSIVE
+    if shortened or interval is None:
+        return Verdict.NOT_COMPARABLE if shortened else Verdict.INCONCLUSIVE
     low, high = centre - margin, centre + margin
     if low <= interval.low and interval.high <= high:
         return Verdict.REPLICATED
