@@ -136,9 +136,9 @@ class Values:
     @functools.cached_property
     def tuned(self) -> list[tuple[Comparison, str]]:
         """AdaDecay − SGD, each at the λ that held-out data prefer, and in words."""
-        rows = [row.result for row in self.claims if row.result.claim.held_out]
-        judged = [each for row in rows for each in row.comparisons]
-        return [(each, self.gap(self._unions[-1], each, "adadecay")) for each in judged]
+        claimed = [r.result for r in self.claims if r.result.claim.held_out]
+        found = [each for result in claimed for each in result.comparisons]
+        return [(each, self.gap(self._unions[-1], each, "adadecay")) for each in found]
 
     @functools.cached_property
     def cells(self) -> list[str]:
@@ -148,20 +148,19 @@ class Values:
 
     def gain(self, cell: str) -> Comparison | None:
         """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
-        rows = [r.result for r in self.claims if r.result.claim.name == "beats SGD"]
-        judged = [each for row in rows for each in row.comparisons]
-        return {each.ours.cell: each for each in judged}.get(cell)
+        named = {row.result.claim.name: row.result for row in self.claims}
+        found = named["beats SGD"].comparisons if named else ()
+        return next((each for each in found if each.ours.cell == cell), None)
 
     def repeated(self) -> tuple[int, float]:
         """Return how many trials have several scores, and how far apart at most."""
         if not self.studies:
             return 0, 0.0
-        trials = [each.trials for each in self.studies.values()]
-        scores = pl.concat([each.select("trial", "score") for each in trials])
-        scores = scores.drop_nulls().group_by("trial")
+        columns = [a.trials.select("trial", "score") for a in self.studies.values()]
+        scores = pl.concat(columns).drop_nulls().group_by("trial")
         spread = scores.agg(pl.col("score").max() - pl.col("score").min())["score"]
         apart = spread.filter(spread > 0)
-        return len(apart), apart.max() if len(apart) else 0.0
+        return len(apart), apart.max() or 0.0
 
     def measurement(self, name: str) -> Any:
         """Return what was measured and kept in ``benchmarks``; empty if nothing was."""
@@ -262,13 +261,12 @@ class Values:
         union = analyse(unite(known), pairs=pairs)
         show = Numbers.fitting(union).score
         scores = {(a.cell, a.label): show(a.average()) for a in union.arms}
-        compared = [(each.ours, each) for each in union.comparisons]
-        judged = {(arm.cell, arm.label): each for arm, each in compared}
+        compared = {(c.ours.cell, c.ours.label): c for c in union.comparisons}
         rows = []
-        for title, cell, *who in wanted:
-            each = judged.get((cell, who[0]))
-            gap = self.gap(union, each, who[0]) if each else DASH
-            shown = (scores.get((cell, label), DASH) for label in reversed(who))
+        for title, cell, ours, other in wanted:
+            each = compared.get((cell, ours))
+            gap = self.gap(union, each, ours) if each else DASH
+            shown = [scores.get((cell, label), DASH) for label in (other, ours)]
             rows.append([title, *shown, gap, each])
         return rows
 
@@ -286,11 +284,11 @@ class Values:
         union, found = self.analysis("all"), {}
         for cell in self.cells:
             gain, known = self.gain(cell), {}
-            for each in union.comparisons if union and gain else ():
-                if gain and each.ours is gain.ours:
-                    known[control(each.other)] = each
+            if union and gain:
+                own = [each for each in union.comparisons if each.ours == gain.ours]
+                known = {control(each.other): each for each in own}
             for each, _ in self.tuned:
                 if each.ours.cell == cell:
-                    known["SGD, both at best λ"] = each
+                    known[AGAINST[-1]] = each
             found |= {(cell, name): known[name] for name in AGAINST if name in known}
         return forest_of_contrasts(found)

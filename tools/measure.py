@@ -67,7 +67,7 @@ def coverage(shape: str, count: int, runs: int, seed: int) -> dict[str, Any]:
     boots = count >= intervals.BOOTSTRAP_FROM
     held = {f"{kind} {name}": 0 for kind in ("t", "BCa", "used") for name in ALPHAS}
     for sample in pairs(shape, (runs, count), rng):
-        drawn = intervals._bootstrap(sample, intervals.TRIM, 1) if boots else None
+        drawn = intervals._resample(sample, intervals.TRIM, 1) if boots else None
         for name, level in ALPHAS.items():
             t = used = intervals.trimmed_t(sample, level=level)
             if boots:

@@ -6,10 +6,8 @@ the values of its Table α, Table randomized and Table comparison. Out: a
 """
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from types import MappingProxyType
 from typing import Final
 
 TITLE: Final = "Adaptive Weight Decay for Deep Neural Networks (arXiv 1907.08931)"
@@ -18,28 +16,26 @@ BATCH_SIZE: Final = 128
 WEIGHT_DECAY: Final = 5e-4
 DEFAULT_ALPHA: Final = 4.0
 WITH_ALPHA: Final = ("adadecay", "randomized")
-TRIALS: Final[Mapping[str, int]] = MappingProxyType(
-    {"mnist": 50, "fashion-mnist": 50, "cifar-10": 32}
-)
-DATASETS: Final[Mapping[str, str]] = MappingProxyType(
-    {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
-)
+TRIALS: Final = {"mnist": 50, "fashion-mnist": 50, "cifar-10": 32}
+DATASETS: Final = {
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "cifar-10": "CIFAR-10",
+}
 _TABLES: Final = tomllib.loads(
     resources.files("adadecay.lab").joinpath("published.toml").read_text("utf-8")
 )
-NETWORKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {dataset: tuple(_TABLES["comparison"][dataset]) for dataset in DATASETS}
-)
-OPTIMIZERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "sgd": "SGD",
-        "rmsprop": "RMS",
-        "adam": "Adam",
-        "entropy-sgd": "eSGD",
-        "accelerated-sgd": "aSGD",
-        "adadecay": "Ours",
-    }
-)
+NETWORKS: Final[dict[str, tuple[str, ...]]] = {
+    dataset: tuple(_TABLES["comparison"][dataset]) for dataset in DATASETS
+}
+OPTIMIZERS: Final = {
+    "sgd": "SGD",
+    "rmsprop": "RMS",
+    "adam": "Adam",
+    "entropy-sgd": "eSGD",
+    "accelerated-sgd": "aSGD",
+    "adadecay": "Ours",
+}
 FIGURES: Final = (
     "The paper draws accuracy over λ, over dropout and over epochs but prints no value "
     "of these figures: there is nothing to set beside ours."
@@ -78,6 +74,10 @@ ALPHA: Final = _cells("alpha")
 RANDOMIZED: Final = _cells("randomized")
 COMPARISON: Final = _cells("comparison")
 PUBLISHED: Final = COMPARISON + RANDOMIZED + ALPHA
+_CELLS: Final = {
+    (cell.dataset, cell.network, cell.optimizer, cell.alpha): cell
+    for cell in reversed(PUBLISHED)
+}
 
 _ALIASES: Final = {
     "cifar10": "cifar-10",
@@ -135,12 +135,7 @@ def published(
     """
     wanted = (canonical(dataset), canonical(network), canonical(optimizer))
     rate = DEFAULT_ALPHA if alpha is None else alpha
-    for cell in PUBLISHED:
-        if (cell.dataset, cell.network, cell.optimizer) == wanted and (
-            cell.alpha is None or cell.alpha == rate
-        ):
-            return cell
-    return None
+    return _CELLS.get((*wanted, rate)) or _CELLS.get((*wanted, None))
 
 
 def published_gain(dataset: str, network: str) -> float | None:

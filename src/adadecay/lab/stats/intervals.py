@@ -133,7 +133,7 @@ def paired_intervals(
 
     def at(level: float) -> Interval | None:
         if not drawn:
-            drawn.append(_bootstrap(values, trim, seed))
+            drawn.append(_resample(values, trim, seed))
         reached = trimmed_t(values, level=level, trim=trim)
         low, high = _bca(values, trim, level, drawn[0])
         if reached is None or not (math.isfinite(low) and math.isfinite(high)):
@@ -143,30 +143,21 @@ def paired_intervals(
     return at
 
 
-def _bootstrap(values: Floats, trim: float, seed: int) -> Any:
+def _bootstrap(values: Floats, trim: float, **options: Any) -> Any:
     statistic: Any = partial(stats.trim_mean, proportiontocut=trim)
-    return stats.bootstrap(
-        (values,),
-        statistic,
-        n_resamples=RESAMPLES,
-        vectorized=True,
-        method="percentile",  # only the resamples are kept; the ends come below
-        rng=np.random.default_rng(seed),
-    )
+    return stats.bootstrap((values,), statistic, vectorized=True, **options)
+
+
+def _resample(values: Floats, trim: float, seed: int) -> Any:
+    """Draw what :func:`_bca` takes its ends from."""
+    options = {"method": "percentile", "rng": np.random.default_rng(seed)}
+    return _bootstrap(values, trim, n_resamples=RESAMPLES, **options)
 
 
 def _bca(values: Floats, trim: float, level: float, drawn: Any) -> tuple[float, float]:
-    statistic: Any = partial(stats.trim_mean, proportiontocut=trim)
-    found = stats.bootstrap(
-        (values,),
-        statistic,
-        n_resamples=0,
-        bootstrap_result=drawn,
-        vectorized=True,
-        confidence_level=level,
-        method="BCa",
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    options = {"n_resamples": 0, "bootstrap_result": drawn, "method": "BCa"}
+    found = _bootstrap(values, trim, confidence_level=level, **options)
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def yuen(
