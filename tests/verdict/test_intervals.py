@@ -101,7 +101,7 @@ def test_from_thirty_pairs_it_is_bca_taken_out_to_t(count, skew):
 def test_bca_alone_is_the_books_and_not_the_percentiles():
     """The book's BCa and ours agree on the same resamples, before t is joined in."""
     values = np.exp(1.5 * np.random.default_rng(0).normal(size=30))  # very skew
-    drawn = intervals._bootstrap(values, 0.1, 5)
+    drawn = intervals._resample(values, 0.1, 5)
     means = drawn.bootstrap_distribution
     found = intervals._bca(values, 0.1, 0.99, drawn)
     assert found == pytest.approx(bca_by_the_book(values, 0.99, means), abs=0.005)
