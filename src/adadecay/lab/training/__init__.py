@@ -63,7 +63,7 @@ def prepare(
         return CustomTraining(definition, torch.device("cpu"))
     training = NetworkTraining(definition, device)
     if compiled:
-        training.network.compile()
+        training.predict = torch.compile(training.network)
     return training
 
 

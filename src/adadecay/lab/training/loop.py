@@ -40,6 +40,7 @@ class NetworkTraining(Training):
         self.digest = dataset.digest
         self._make_data(dataset)
         self.network = self._make_network(dataset)
+        self.predict: Callable[[Tensor], Tensor] = self.network
         self.loss = make_loss(definition)
         self.metric_name, self.metric = make_metric(definition)
         self.optimizer = optimizers.make(
@@ -140,7 +141,7 @@ class NetworkTraining(Training):
     def _look_at_next(self, rows: Iterator[tuple[Tensor, Tensor]]) -> int:
         batch = list(itertools.islice(rows, 1))
         for x, _ in batch:
-            self.network(self._cast(x))
+            self.predict(self._cast(x))
         return len(batch)
 
     def _step_through(
@@ -187,9 +188,9 @@ class NetworkTraining(Training):
 
     def _forward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.definition.precision == "float32":
-            return self.loss(self.network(x), y)
+            return self.loss(self.predict(x), y)
         with self._precision():
-            return self.loss(self.network(self._cast(x)), self._cast(y))
+            return self.loss(self.predict(self._cast(x)), self._cast(y))
 
     def _precision(self) -> Any:
         wanted = self.definition.precision == "bfloat16"
@@ -212,7 +213,7 @@ class NetworkTraining(Training):
             layer.momentum = None  # a plain average over the pass
         with self._precision():
             for x, _ in self.train.in_order():
-                self.network(self._cast(x))
+                self.predict(self._cast(x))
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 
@@ -223,7 +224,7 @@ class NetworkTraining(Training):
         outputs, targets = [], []
         with self._precision():
             for x, y in batches.in_order():
-                outputs.append(self.network(self._cast(x)))
+                outputs.append(self.predict(self._cast(x)))
                 targets.append(y)
         output = torch.cat(outputs).to(DTYPES[self.definition.precision])
         target = self._cast(torch.cat(targets))
