@@ -256,8 +256,11 @@ def profile(analysis: Analysis, theme: Theme) -> list[Figure]:
 
 def thetas(analysis: Analysis, theme: Theme) -> list[Figure]:
     """Return θ over time and its spread, for each cell that recorded it."""
+    rates = series.shown_rates(analysis)
+    if rates.is_empty():
+        return []
     times = _by_cell(
-        series.theta_by_layer(analysis),
+        series.theta_by_layer(rates),
         theme,
         THETA,
         "theta",
@@ -268,7 +271,7 @@ def thetas(analysis: Analysis, theme: Theme) -> list[Figure]:
         heading=": over time",
     )
     spreads = _by_cell(
-        series.theta_spread(analysis),
+        series.theta_spread(rates),
         theme,
         THETA,
         "theta-spread",

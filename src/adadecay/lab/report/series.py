@@ -225,7 +225,7 @@ def profiles(analysis: Analysis) -> pl.DataFrame:
     )
 
 
-def _with_names(analysis: Analysis) -> pl.DataFrame:
+def shown_rates(analysis: Analysis) -> pl.DataFrame:
     """Return the rates of one arm a cell: at the paper's settings if it has them."""
     rates = analysis.data.rates
     ours = [arm for arm in analysis.arms if arm.optimizer == "adadecay"]
@@ -258,12 +258,9 @@ def _thinned(table: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
+def theta_by_layer(rates: pl.DataFrame) -> pl.DataFrame:
     """Return mean θ for each cell, layer and epoch, over trials."""
-    table = _with_names(analysis)
-    if table.is_empty():
-        return table
-    means = table.group_by("where", "layer", "epoch", maintain_order=True).agg(
+    means = rates.group_by("where", "layer", "epoch", maintain_order=True).agg(
         pl.col("mean_theta").mean().round(4).alias("theta")
     )
     epoch, last = pl.col("epoch"), pl.col("epoch").max().over("where")
@@ -272,11 +269,8 @@ def theta_by_layer(analysis: Analysis) -> pl.DataFrame:
     return _thinned(shown).with_columns(epoch + 1)
 
 
-def theta_spread(analysis: Analysis) -> pl.DataFrame:
+def theta_spread(rates: pl.DataFrame) -> pl.DataFrame:
     """Return how mean θ is spread over trials and epochs, for each cell and layer."""
-    table = _with_names(analysis)
-    if table.is_empty():
-        return table
     theta = pl.col("mean_theta")
     parts = {
         "lowest": theta.quantile(0.05),
@@ -285,7 +279,7 @@ def theta_spread(analysis: Analysis) -> pl.DataFrame:
         "upper": theta.quantile(0.75),
         "highest": theta.quantile(0.95),
     }
-    found = table.group_by("where", "layer", maintain_order=True).agg(
+    found = rates.group_by("where", "layer", maintain_order=True).agg(
         part.round(4).alias(name) for name, part in parts.items()
     )
     return _thinned(found)
