@@ -32,8 +32,8 @@ WRITTEN = {
 }
 
 
-def environment(values: Values) -> jinja2.Environment:
-    """Return the templates, with everything that they may call."""
+def pages(values: Values) -> dict[str, str]:
+    """Return every generated page, and every page with blocks, as it should be."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(values.root / "docs" / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -43,12 +43,6 @@ def environment(values: Values) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.globals |= values.calls()
-    return made
-
-
-def pages(values: Values) -> dict[str, str]:
-    """Return every generated page, and every page with blocks, as it should be."""
-    made = environment(values)
     found = {
         page: made.get_template(template).render()
         for page, template in WRITTEN.items()

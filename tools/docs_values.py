@@ -10,6 +10,7 @@ import functools
 import json
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,11 @@ def tensors(network: str, dataset: str) -> tuple[dict[str, int], float]:
     return sizes, counter.get_total_flops() / 2
 
 
+@dataclass(frozen=True)
 class Values:
-    """Everything that is known under a root, read and judged once.
+    """Everything that is known under a root, read and judged once."""
 
-    Args:
-        root: the repository, or a copy of its shape.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    root: Path  # the repository, or a copy of its shape
 
     def calls(self) -> dict[str, Any]:
         """Return what templates may use, by name."""
@@ -189,9 +186,7 @@ class Values:
     def score(self, study: str, cell: str, who: str) -> str:
         """Return the average of an optimizer in a cell."""
         found = self._arm(study, cell, who)
-        if found is None:
-            return NOT_RUN
-        return Numbers.fitting(found[0]).score(found[1].average())
+        return Numbers.fitting(found[0]).score(found[1].average()) if found else NOT_RUN
 
     def gap(self, analysis: Analysis, judged: Comparison, ours: str) -> str:
         """Return a difference with its interval, positive where ``ours`` is better."""
