@@ -11,3 +11,33 @@
 ``claims``        what the paper claims, and which comparisons test it
 ``analysis``      a study's tables → everything above, once, for the report
 """
+
+from adadecay.lab.stats.intervals import (
+    Interval,
+    paired_intervals,
+    trimmed_mean,
+    trimmed_t,
+    yuen,
+)
+from adadecay.lab.stats.significance import (
+    holm,
+    holm_intervals,
+    improvement,
+    seed_correlation,
+    sign_flip,
+    smallest_difference,
+)
+
+__all__ = [
+    "Interval",
+    "holm",
+    "holm_intervals",
+    "improvement",
+    "paired_intervals",
+    "seed_correlation",
+    "sign_flip",
+    "smallest_difference",
+    "trimmed_mean",
+    "trimmed_t",
+    "yuen",
+]
