@@ -1,9 +1,11 @@
 """Whether ``"package.module:function"`` exists and can be called, from source alone."""
 
 import ast
+import copy
+import inspect
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
-from inspect import Parameter, Signature
+from inspect import Signature
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,26 +160,21 @@ def _signature(found: Definition) -> Signature | None:
         if signature is None:
             return None
         return signature.replace(parameters=list(signature.parameters.values())[1:])
-    return Signature(list(_parameters(found.args)))
+    # Python reads the arguments itself, of a function that has nothing else: no
+    # annotation, and for each default its text.
+    args = copy.deepcopy(found.args)
+    for each in ast.walk(args):
+        if isinstance(each, ast.arg):
+            each.annotation = None
+    args.defaults = [_text(each) for each in args.defaults]
+    args.kw_defaults = [each and _text(each) for each in args.kw_defaults]
+    bare = ast.Expression(ast.Lambda(args, ast.Constant(None)))
+    code = compile(ast.fix_missing_locations(bare), "<signature>", "eval")
+    return inspect.signature(eval(code, {"_Source": _Source}))
 
 
-def _parameters(args: ast.arguments) -> Iterator[Parameter]:
-    listed = [*args.posonlyargs, *args.args]
-    required = len(listed) - len(args.defaults)
-    for i, each in enumerate(listed):
-        only = i < len(args.posonlyargs)
-        kind = Parameter.POSITIONAL_ONLY if only else Parameter.POSITIONAL_OR_KEYWORD
-        yield Parameter(
-            each.arg,
-            kind,
-            default=_default(i >= required and args.defaults[i - required]),
-        )
-    if args.vararg:
-        yield Parameter(args.vararg.arg, Parameter.VAR_POSITIONAL)
-    for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        yield Parameter(each.arg, Parameter.KEYWORD_ONLY, default=_default(default))
-    if args.kwarg:
-        yield Parameter(args.kwarg.arg, Parameter.VAR_KEYWORD)
+def _text(default: ast.expr) -> ast.expr:
+    return ast.parse(f"_Source({ast.unparse(default)!r})", mode="eval").body
 
 
 class _Source(str):
@@ -185,7 +182,3 @@ class _Source(str):
 
     def __repr__(self) -> str:
         return str(self)
-
-
-def _default(node: ast.expr | bool | None) -> object:
-    return _Source(ast.unparse(node)) if isinstance(node, ast.expr) else Parameter.empty

@@ -3,25 +3,16 @@
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from adadecay.lab.settings import (
-    brackets,
-    optimizer_labels,
-    rule_label,
-    short_names,
-)
-from adadecay.lab.spec import (
-    CellSpec,
-    Named,
-    OptimizerSpec,
-    StudySpec,
-    arguments_given,
-)
+from adadecay.lab.networks import NETWORKS
+from adadecay.lab.settings import brackets, optimizer_labels, rule_label, short_names
+from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec, arguments_given
 from adadecay.lab.spec_file import SpecError, make_spec, optimizer_names
 
+Some = TypeVar("Some", bound=Named)
 KINDS = ("dataset", "network", "optimizer")
 # Labels have commas of their own: in brackets, and before a space.
 COMMA = re.compile(r",(?!\s)(?![^()]*\))")
@@ -138,12 +129,18 @@ def vary(
         cell.model_copy(update={key: None for key in changes if hasattr(cell, key)})
         for cell in spec.cells
     ]
-    optimizers = list(spec.optimizers)
+    optimizers, short = list(spec.optimizers), short_names(spec)
     for kind, names in kept.items():
+        known: set[str] = set()
         if kind == "optimizer":
-            optimizers = _keep_optimizers(spec, names)
+            optimizers = _pick(_optimizer_options(spec, short), names, known)
         else:
-            cells = _keep_cells(cells, kind, names, short_names(spec))
+            cells = [
+                cell.model_copy(update={kind: tuple(rest)})
+                for cell in cells
+                if (rest := _pick(_options(getattr(cell, kind), short), names, known))
+            ]
+        _require_all(kind, names, known)
     if width is not None:
         cells = [_with_width(cell, width) for cell in cells]
     values = spec.model_dump(exclude_unset=True) | changes
@@ -158,32 +155,53 @@ def vary(
     return make_spec(values, file=variant.name), variant
 
 
-def _keep_optimizers(spec: StudySpec, names: Sequence[str]) -> list[OptimizerSpec]:
-    """Keep optimizers by label, by name, or by what tables call them."""
-    short = short_names(spec)
-    labels = {each.label or each.name for each in spec.optimizers}
-    points = [point for each in spec.optimizers for point in _optimizer_points(each)]
-    given = [(each, said) for each, said, _ in points]
-    in_tables = [label for _, label in optimizer_labels(spec, given)]
-    known = labels | {each.name for each in spec.optimizers} | set(in_tables)
-    known |= {short[each.name] for each in spec.optimizers}
-    _require_all("optimizer", names, known)
-    # A label is meant first: "sgd" is the one so called, not every labelled sgd.
-    wanted, others = set(names) & labels, set(names) - labels
-    kept = []
-    for each in spec.optimizers:
-        if (each.label or each.name) in wanted or {
-            each.name,
-            short[each.name],
-        } & others:
-            kept.append(each)
-            continue
-        kept += [
-            point
-            for (owner, _, point), label in zip(points, in_tables, strict=True)
-            if owner is each and label in others
-        ]
+def _pick(
+    options: Iterable[tuple[Some, set[str], dict[str, Some]]],
+    names: Sequence[str],
+    known: set[str],
+) -> list[Some]:
+    """Keep what is called so, or else those points of its grid that are.
+
+    Every name that there is joins ``known``.
+    """
+    kept: list[Some] = []
+    for whole, called, points in options:
+        known |= {*called, *points}
+        if called & set(names):
+            kept.append(whole)
+        else:
+            kept += [point for label, point in points.items() if label in names]
     return kept
+
+
+def _options(
+    given: Iterable[Named], short: dict[str, str]
+) -> Iterator[tuple[Named, set[str], dict[str, Named]]]:
+    """Yield each dataset or network, its names, and each point of its grid by label."""
+    for each in given:
+        points = {
+            short[each.name] + brackets(point): Named(name=each.name, **point)
+            for point in each.grid()
+        }
+        yield each, {each.name, short[each.name]}, points
+
+
+def _optimizer_options(
+    spec: StudySpec, short: dict[str, str]
+) -> Iterator[tuple[OptimizerSpec, set[str], dict[str, OptimizerSpec]]]:
+    """Yield each optimizer, its names, and each point of its grid by label."""
+    points = [point for each in spec.optimizers for point in _optimizer_points(each)]
+    in_tables = optimizer_labels(spec, [(each, said) for each, said, _ in points])
+    # A label is meant first: "sgd" is the one so called, not every labelled sgd.
+    labels = {each.label or each.name for each in spec.optimizers}
+    for each in spec.optimizers:
+        called = {each.name, short[each.name]} - labels | {each.label or each.name}
+        own = {
+            label: point
+            for (owner, _, point), (_, label) in zip(points, in_tables, strict=True)
+            if owner is each and label not in labels
+        }
+        yield each, called, own
 
 
 def _optimizer_points(
@@ -200,35 +218,6 @@ def _optimizer_points(
             yield each, said, point
 
 
-def _keep_cells(
-    cells: list[CellSpec], kind: str, names: Sequence[str], short: dict[str, str]
-) -> list[CellSpec]:
-    present: set[str] = set()
-    kept = []
-    for cell in cells:
-        rest: list[Named] = []
-        for each in getattr(cell, kind):
-            points = _points(each, short)
-            present |= {each.name, short[each.name], *points}
-            if {each.name, short[each.name]} & set(names):
-                rest.append(each)
-            else:
-                rest += [point for label, point in points.items() if label in names]
-        if rest:
-            kept.append(cell.model_copy(update={kind: tuple(rest)}))
-    _require_all(kind, names, present)
-    return kept
-
-
-def _points(each: Named, short: dict[str, str]) -> dict[str, Named]:
-    """Return each point of a grid, by what tables call it."""
-    points = {}
-    for arguments in each.grid():
-        point = Named.model_validate({"name": each.name, **arguments})
-        points[short[each.name] + brackets(arguments)] = point
-    return points
-
-
 def _require_all(kind: str, names: Sequence[str], present: set[str]) -> None:
     for name in names:
         if name not in present:
@@ -239,8 +228,6 @@ def _require_all(kind: str, names: Sequence[str], present: set[str]) -> None:
 
 
 def _with_width(cell: CellSpec, width: float) -> CellSpec:
-    from adadecay.lab.networks import NETWORKS
-
     networks = tuple(
         Named.model_validate({**each.model_dump(), "width": width})
         if any(a.name == "width" for a in NETWORKS.get(each.name).arguments)

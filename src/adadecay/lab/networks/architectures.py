@@ -18,7 +18,6 @@ def _classified(layers: list[nn.Module], channels: int, classes: int) -> nn.Modu
 # ResNet, He et al. 2016: a 3×3 stem and no pooling after it. Convolutions
 # carry no bias, since batch norm follows each.
 WIDTHS = (64, 128, 256, 512)
-BOTTLENECK_GROWTH = 4
 
 
 class Residual(nn.Module):
@@ -41,48 +40,38 @@ def _normed(inputs: int, outputs: int, *, size: int, stride: int = 1) -> nn.Sequ
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
-def _basic(inputs: int, channels: int, stride: int) -> tuple[nn.Module, int]:
-    body = nn.Sequential(
-        _normed(inputs, channels, size=3, stride=stride),
-        nn.ReLU(),
-        _normed(channels, channels, size=3),
-    )
-    return Residual(body, inputs, channels, stride), channels
-
-
-def _bottleneck(inputs: int, channels: int, stride: int) -> tuple[nn.Module, int]:
-    outputs = channels * BOTTLENECK_GROWTH
-    body = nn.Sequential(
-        _normed(inputs, channels, size=1),
-        nn.ReLU(),
-        _normed(channels, channels, size=3, stride=stride),
-        nn.ReLU(),
-        _normed(channels, outputs, size=1),
-    )
-    return Residual(body, inputs, outputs, stride), outputs
+# Convolutions of a block: size, growth of the channels, whether it takes the stride.
+BASIC = ((3, 1, True), (3, 1, False))
+BOTTLENECK = ((1, 1, False), (3, 1, True), (1, 4, False))
 
 
 def _resnet(
     *,
-    bottleneck: bool,
+    block: tuple[tuple[int, int, bool], ...],
     depths: tuple[int, ...],
     input_shape: tuple[int, int, int],
     classes: int,
     width: float = 1.0,
 ) -> nn.Module:
-    block = _bottleneck if bottleneck else _basic
     current = scaled(WIDTHS[0], width)
     layers: list[nn.Module] = [_normed(input_shape[0], current, size=3), nn.ReLU()]
     for stage, depth in enumerate(depths):
         for place in range(depth):
             stride = 2 if stage > 0 and place == 0 else 1
-            layer, current = block(current, scaled(WIDTHS[stage], width), stride)
-            layers.append(layer)
+            body: list[nn.Module] = []
+            inputs = current
+            for size, growth, strides in block:
+                outputs = growth * scaled(WIDTHS[stage], width)
+                step = stride if strides else 1
+                body += [_normed(current, outputs, size=size, stride=step), nn.ReLU()]
+                current = outputs
+            inner = nn.Sequential(*body[:-1])
+            layers.append(Residual(inner, inputs, current, stride))
     return _classified(layers, current, classes)
 
 
-resnet_18 = partial(_resnet, bottleneck=False, depths=(2, 2, 2, 2))
-resnet_50 = partial(_resnet, bottleneck=True, depths=(3, 4, 6, 3))
+resnet_18 = partial(_resnet, block=BASIC, depths=(2, 2, 2, 2))
+resnet_50 = partial(_resnet, block=BOTTLENECK, depths=(3, 4, 6, 3))
 
 
 # GoogLeNet, Szegedy et al. 2015, with batch norm after each convolution (which keeps
@@ -111,23 +100,15 @@ class Inception(nn.Module):
     def __init__(self, inputs: int, channels: tuple[int, ...]) -> None:
         super().__init__()
         one, three_in, three, five_in, five, pooled = channels
-        self.branches = nn.ModuleList(
-            [
-                _biased(inputs, one, size=1),
-                nn.Sequential(
-                    _biased(inputs, three_in, size=1), _biased(three_in, three, size=3)
-                ),
-                nn.Sequential(
-                    _biased(inputs, five_in, size=1),
-                    _biased(five_in, five, size=3),
-                    _biased(five, five, size=3),
-                ),
-                nn.Sequential(
-                    nn.MaxPool2d(3, stride=1, padding=1),
-                    _biased(inputs, pooled, size=1),
-                ),
-            ]
+        reduced = partial(_biased, inputs, size=1)
+        wide = partial(_biased, size=3)
+        branches = (
+            (reduced(three_in), wide(three_in, three)),
+            (reduced(five_in), wide(five_in, five), wide(five, five)),
+            (nn.MaxPool2d(3, stride=1, padding=1), reduced(pooled)),
         )
+        rest = (nn.Sequential(*branch) for branch in branches)
+        self.branches = nn.ModuleList([reduced(one), *rest])
         self.outputs = one + three + five + pooled
 
     def forward(self, x: Tensor) -> Tensor:
@@ -160,7 +141,7 @@ def googlenet(
 # that halve the channels (C).
 GROWTH = 12
 DEPTHS = (6, 12, 24, 16)
-BOTTLENECK = 4
+INNER = 4
 
 
 class DenseLayer(nn.Module):
@@ -168,7 +149,7 @@ class DenseLayer(nn.Module):
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
-        inner = BOTTLENECK * growth
+        inner = INNER * growth
         self.body = nn.Sequential(
             *_activated(inputs, inner, size=1), *_activated(inner, growth, size=3)
         )

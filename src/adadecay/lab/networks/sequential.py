@@ -43,13 +43,11 @@ def lenet_4(
     channels, height, breadth = input_shape
     first, second, hidden = (scaled(size, width) for size in (10, 20, 50))
     cells = _pooled(_pooled(height)) * _pooled(_pooled(breadth))
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise((channels, first, second)):
+        layers += [nn.Conv2d(inputs, outputs, 5), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(
-        nn.Conv2d(channels, first, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *layers,
         nn.Flatten(),
         nn.Dropout(dropout),
         nn.Linear(second * cells, hidden),

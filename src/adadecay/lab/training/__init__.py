@@ -1,6 +1,7 @@
 """Training: what defines a trial → its epochs, one row of numbers each."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from adadecay.lab import schedules
 from adadecay.lab.seeds import derive, reseed
 from adadecay.lab.settings import TrialDefinition
-from adadecay.lab.usercode import check_code, is_own
+from adadecay.lab.usercode import check_code
 
 Row = dict[str, Any]
 
 
-class Training:
+class Training(ABC):
     """A trial that is ready to run."""
 
     digest: str | None = None  # of its data
@@ -36,17 +37,17 @@ class Training:
         reseed(self.seed, "epoch", epoch)
         self.generator.manual_seed(derive(self.seed, "optimizer", epoch))
 
+    @abstractmethod
     def epochs(self, start: int) -> Iterator[Row]:
         """Train from epoch ``start`` on, giving each epoch's row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self) -> bytes:
         """Return all that is needed to go on after the epoch just given."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, payload: bytes) -> bool:
         """Take up what :meth:`save` returned; False where that is not possible."""
-        raise NotImplementedError
 
 
 def prepare(
@@ -75,25 +76,18 @@ class AnnealingLR(LRScheduler):
         optimizer: Optimizer,
         schedule: str,
         epochs: int,
-        *,
-        last_epoch: int = -1,
         **arguments: Any,
     ) -> None:
         self.schedule = schedule
         self.epochs = epochs
         self.arguments = arguments
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def get_lr(self) -> list[Any]:
         """Compute the learning rates of the current epoch, one for each group."""
+        where = self.schedule, self.last_epoch, self.epochs
         return [
-            schedules.learning_rate(
-                self.schedule,
-                self.last_epoch,
-                self.epochs,
-                start=float(start),
-                **self.arguments,
-            )
+            schedules.learning_rate(*where, start=float(start), **self.arguments)
             for start in self.base_lrs
         ]
 
@@ -101,14 +95,8 @@ class AnnealingLR(LRScheduler):
 def learning_rates(definition: TrialDefinition) -> list[float]:
     """Return the learning rate of each epoch."""
     name = definition.schedule.name
-    arguments = definition.schedule.arguments
-    start, epochs = definition.lr, definition.epochs
-    if not is_own(name):
-        return [
-            schedules.learning_rate(name, epoch, epochs, start=start, **arguments)
-            for epoch in range(epochs)
-        ]
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=start)
+    arguments, epochs = definition.schedule.arguments, definition.epochs
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=definition.lr)
     scheduler = schedules.make(name, optimizer, epochs=epochs, **arguments)
     rates = []
     for _ in range(epochs):
