@@ -96,7 +96,6 @@ class Plan:
 def make_plan(spec: StudySpec) -> Plan:
     """Expand a study into its trials."""
     _check_size(spec)
-    trials: list[tuple[int, Trial]] = []
     digest = functools.cache(source_digest)  # each module is read once a study
     conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
     given = [(c.optimizer, c.given) for c in conditions]
@@ -104,15 +103,15 @@ def make_plan(spec: StudySpec) -> Plan:
     _reject_duplicates(conditions, labels)
     most = max(condition.trials for condition in conditions)
     seeds = [trial_seed(spec.seed, number) for number in range(most)]
-    for place, condition in enumerate(conditions):
-        common = _with_sources(condition.common, digest)
-        for number in range(condition.trials):
-            definition = replace(common, seed=seeds[number])
-            what = definition.id, definition, condition.cell
-            trial = Trial(*what, *labels[place], number)
-            trials.append((number, trial))
-    trials.sort(key=lambda pair: pair[0])  # stable: the study's order within a number
-    return Plan(spec, tuple(trial for _, trial in trials))
+    common = [_with_sources(each.common, digest) for each in conditions]
+    trials = []
+    for number, seed in enumerate(seeds):
+        for condition, label, shared in zip(conditions, labels, common, strict=True):
+            if number < condition.trials:
+                definition = replace(shared, seed=seed)
+                what = definition.id, definition, condition.cell
+                trials.append(Trial(*what, *label, number))
+    return Plan(spec, tuple(trials))
 
 
 def count_trials(spec: StudySpec) -> int:

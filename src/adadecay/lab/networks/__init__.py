@@ -53,18 +53,16 @@ def make(
     entry = NETWORKS.get(name)
     checked = NETWORKS.check(name, arguments)
     maker = entry.load()
+    given = {"input_shape": input_shape, "classes": classes}
     if entry.own:
-        given = {"input_shape": input_shape, "classes": classes, "generator": generator}
-        return _make_own(maker, given, checked, generator)
+        return _make_own(maker, given | {"generator": generator}, checked, generator)
     _check_input(entry, input_shape, classes)
 
     import torch
 
     from adadecay.lab.networks.weights import build
 
-    network = build(
-        lambda: maker(input_shape=input_shape, classes=classes, **checked), generator
-    )
+    network = build(lambda: maker(**given, **checked), generator)
     # Weights in this order are enough: convolutions then take any input to it.
     if entry.facts["channels_last"]:
         # torch's types leave out what its documentation offers here.

@@ -1,92 +1,59 @@
 """NN-2, NN-3, LeNet-4 and VGG-9: networks that are one sequence of layers."""
 
-import math
 from functools import partial
-from itertools import pairwise
 
+import torch
 from torch import nn
 
 from adadecay.lab.networks.weights import scaled
 
-DENSE = 100
-POOL = 0  # stands for a 2×2 max pooling among the numbers of channels
-VGG = (64, POOL, 128, POOL, 256, 256, POOL, 512, 512, POOL)
-VGG_HIDDEN = 512
+# Layers by name; a number is a linear layer of that many outputs, ``out`` the last one.
+HIDDEN = "100 relu "
+LENET = "conv5:10 relu pool conv5:20 relu pool flatten dropout 50 relu dropout out"
+VGG_CONVOLUTIONS = "64 pool 128 pool 256 256 pool 512 512 pool"
+VGG = "".join(
+    f"conv3:{size} norm relu " if size.isdecimal() else f"{size} "
+    for size in VGG_CONVOLUTIONS.split()
+)
 
 
-def _dense(
-    *,
-    hidden: int,
-    input_shape: tuple[int, int, int],
-    classes: int,
-    width: float = 1.0,
-) -> nn.Module:
-    sizes = [math.prod(input_shape), *[scaled(DENSE, width)] * hidden]
-    layers: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
-
-
-nn_2 = partial(_dense, hidden=2)  # 784-100-100-10 for 28×28×1 and ten classes
-nn_3 = partial(_dense, hidden=3)
-
-
-def lenet_4(
+def _sequence(
+    layers: str,
     *,
     input_shape: tuple[int, int, int],
     classes: int,
     width: float = 1.0,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Conv 10@5×5, pool, conv 20@5×5, pool, 50, classes (LeCun et al. 1998)."""
-    channels, height, breadth = input_shape
-    first, second, hidden = (scaled(size, width) for size in (10, 20, 50))
-    cells = _pooled(_pooled(height)) * _pooled(_pooled(breadth))
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise((channels, first, second)):
-        layers += [nn.Conv2d(inputs, outputs, 5), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Dropout(dropout),
-        nn.Linear(second * cells, hidden),
-        nn.ReLU(),
-        nn.Dropout(dropout),
-        nn.Linear(hidden, classes),
-    )
+    """Make the layers one after another, each for the shape that reaches it."""
+    made: list[nn.Module] = []
+    x = torch.empty(2, *input_shape, device="meta")  # its shape is all that counts
+    for layer in layers.split():
+        kind, _, size = layer.rpartition(":")
+        outputs = scaled(int(size), width) if size.isdecimal() else classes
+        match kind or size:
+            case "relu":
+                module: nn.Module = nn.ReLU()
+            case "pool":
+                module = nn.MaxPool2d(2)
+            case "norm":
+                module = nn.BatchNorm2d(x.shape[1])
+            case "flatten":
+                module = nn.Flatten()
+            case "dropout":
+                module = nn.Dropout(dropout)
+            case "conv3":
+                module = nn.Conv2d(x.shape[1], outputs, 3, padding=1)
+            case "conv5":
+                module = nn.Conv2d(x.shape[1], outputs, 5)
+            case _:
+                module = nn.Linear(x.shape[1], outputs)
+        x = module.to("meta")(x)
+        made.append(module)
+    return nn.Sequential(*made)
 
 
-def _pooled(size: int) -> int:
-    return (size - 4) // 2
-
-
-def vgg_9(
-    *, input_shape: tuple[int, int, int], classes: int, width: float = 1.0
-) -> nn.Module:
-    """Conv 64 M 128 M 256 256 M 512 512 M, then 512, 512, classes."""
-    channels, height, breadth = input_shape
-    layers: list[nn.Module] = []
-    for size in VGG:
-        if size == POOL:
-            layers.append(nn.MaxPool2d(2))
-            continue
-        outputs = scaled(size, width)
-        layers += [
-            nn.Conv2d(channels, outputs, 3, padding=1),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-        ]
-        channels = outputs
-    pools = VGG.count(POOL)
-    cells = (height >> pools) * (breadth >> pools)
-    hidden = scaled(VGG_HIDDEN, width)
-    return nn.Sequential(
-        *layers,
-        nn.Flatten(),
-        nn.Linear(channels * cells, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, classes),
-    )
+nn_2 = partial(_sequence, f"flatten {2 * HIDDEN} out")  # 784-100-100-10 for 28×28×1
+nn_3 = partial(_sequence, f"flatten {3 * HIDDEN} out")
+lenet_4 = partial(_sequence, LENET)  # LeCun et al. 1998
+vgg_9 = partial(_sequence, f"{VGG} flatten 512 relu 512 relu out")

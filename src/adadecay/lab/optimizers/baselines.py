@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.optim import Adam, RMSprop
 from torch.optim.optimizer import Optimizer, ParamsT
 
@@ -98,9 +98,7 @@ class AcceleratedSGD(Optimizer):
     def _average(self, param: Tensor) -> Tensor:
         state = self.state[param]
         if "average" not in state:
-            state["average"] = torch.clone(
-                param.detach(), memory_format=torch.preserve_format
-            )
+            state["average"] = param.clone()
         average: Tensor = state["average"]
         return average
 
@@ -143,25 +141,28 @@ def use_fused_sgd(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_number(
-    group: dict[str, Any],
-    name: str,
-    *,
-    lowest: float = 0.0,
-    below: float = math.inf,
-    positive: bool = False,
+    group: dict[str, Any], name: str, *, below: float = math.inf, positive: bool = False
 ) -> None:
-    """Refuse a setting that is not a number in [lowest, below), or not above 0."""
+    """Refuse a setting that is not a number in [0, below), or not above 0."""
     value = group[name]
-    allowed = "above 0" if positive else f"at least {lowest:g}"
+    allowed = "above 0" if positive else "at least 0"
     allowed += f" and below {below:g}" if math.isfinite(below) else ""
     if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise TypeError(f"{name} must be a number {allowed}, not {value!r}.")
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"{name} must have one element, not {value.numel()}.")
     number = float(value)
-    inside = lowest <= number < below and math.isfinite(number)
+    inside = 0 <= number < below and math.isfinite(number)
     if not inside or (positive and number == 0):
         raise ValueError(f"{name} must be a number {allowed}, not {value!r}.")
+
+
+def draw_normal(like: Tensor, generator: Generator) -> Tensor:
+    """Return normal numbers from a generator, wherever that is, for a tensor."""
+    drawn = torch.randn(
+        like.shape, generator=generator, device=generator.device, dtype=like.dtype
+    )
+    return drawn.to(like.device)
 
 
 def collect(group: dict[str, Any], owner: str) -> tuple[list[Tensor], list[Tensor]]:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer
 
 from adadecay.decay import GroupTensors
+from adadecay.lab.optimizers.baselines import Named, draw_normal
 from adadecay.layers import Group, by_module
 from adadecay.optimizer import AdaDecay
 from adadecay.rules import AdaDecayRule, Rule, Seen
@@ -19,8 +19,6 @@ from adadecay.theta import RATE_DTYPES, WIDEST
 from adadecay.wrap import adaptive_decay
 
 _EPS = 1e-8  # added to the deviation of ModuleWise
-
-Named = Iterable[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -35,16 +33,8 @@ class Randomized(Rule):
         self, thetas: list[Tensor], params: list[Tensor], group: Group
     ) -> list[Tensor]:
         """Return drawn numbers of the same shapes."""
-        return [2 * torch.sigmoid(self.alpha * self._normal(theta)) for theta in thetas]
-
-    def _normal(self, like: Tensor) -> Tensor:
-        drawn = torch.randn(
-            like.shape,
-            generator=self.generator,
-            device=self.generator.device,
-            dtype=like.dtype,
-        )
-        return drawn.to(like.device)
+        drawn = (draw_normal(theta, self.generator) for theta in thetas)
+        return [2 * torch.sigmoid(self.alpha * each) for each in drawn]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from adadecay.lab.optimizers.baselines import check_number, collect
+from adadecay.lab.optimizers.baselines import check_number, collect, draw_normal
 
 Loss = Tensor | float
 
@@ -175,17 +175,9 @@ class EntropySGD(Optimizer):
             back = walk.anchor.sub(param)
             param.add_(d, alpha=-rate).add_(back, alpha=rate * pull)
             if group["noise"] != 0:
-                param.add_(
-                    self._draw(param), alpha=group["noise"] * math.sqrt(2 * rate)
-                )
+                drawn = draw_normal(param, self.generator)
+                param.add_(drawn, alpha=group["noise"] * math.sqrt(2 * rate))
             walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
-
-    def _draw(self, param: Tensor) -> Tensor:
-        source = self.generator
-        drawn = torch.randn(
-            param.shape, generator=source, device=source.device, dtype=param.dtype
-        )
-        return drawn.to(param.device)
 
     def _outer_step(self, group: dict[str, Any], walks: Walks) -> None:
         """Take the outer step from where the walk started."""

@@ -78,11 +78,6 @@ class RayEngine(Engine):
         self._counted = -RECOUNT
         self._limit = 0
         self.workers = workers or count_slots(ray, self.need)
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Make the task, and the signal that tells all of them to stop."""
-        ray = self._ray
         self._task = ray.remote(
             num_returns="streaming",
             num_cpus=self.need.cpus,
