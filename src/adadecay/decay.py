@@ -191,7 +191,7 @@ def step(tensors: GroupTensors, *, foreach: bool) -> None:
         lists: Any = (tensors.params, tensors.grads, tensors.buffers)
         params, grads, buffers = ([each[i] for i in indices] for each in lists)
         if tensors.rounding:
-            params, grads, buffers = map(_widened, (params, grads, buffers))
+            params, grads, buffers = map(rounding.widened, (params, grads, buffers))
         if thetas is not None and not group["decoupled"]:
             # torch turns the sign of all of it to maximize
             coefficient = -weight_decay if group["maximize"] else weight_decay
@@ -213,25 +213,7 @@ def step(tensors: GroupTensors, *, foreach: bool) -> None:
             if param is tensors.params[i]:
                 tensors.buffers[i] = buffer
             else:
-                _round(tensors, i, param, buffer)
-
-
-def _widened(tensors: list[Any]) -> list[Any]:
-    """Return bfloat16 tensors in float32, others as they are."""
-    wide = (t is not None and t.dtype == torch.bfloat16 for t in tensors)
-    return [t.float() if w else t for t, w in zip(tensors, wide, strict=True)]
-
-
-def _round(
-    tensors: GroupTensors, index: int, param: Tensor, buffer: Tensor | None
-) -> None:
-    """Store what was computed in float32: the buffer is rounded to nearest."""
-    rounding.store(tensors, index, param)
-    before = tensors.buffers[index]
-    if before is not None:
-        before.copy_(cast(Tensor, buffer))
-    elif buffer is not None:
-        tensors.buffers[index] = buffer.to(tensors.params[index].dtype)
+                rounding.store(tensors, i, param, buffer)
 
 
 def _sgd_on_device(

@@ -154,23 +154,27 @@ def param_groups(
         [['0.weight'], ['0.bias', '1.weight', '1.bias']]
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            "param_groups needs a module, whose norms and biases it can tell from its "
-            f"weights, but it is given a {type(model).__name__}: give it the model"
-        )
-    found: dict[bool, dict[int, tuple[str, nn.Parameter]]] = {True: {}, False: {}}
+        given = type(model).__name__
+        raise TypeError(f"param_groups needs the model itself, but it is a {given}")
+    decaying: dict[nn.Parameter, str] = {}
+    others: dict[nn.Parameter, str] = {}
     for path, module in model.named_modules():
-        is_norm = isinstance(module, NORMS) or type(module).__name__.endswith("Norm")
-        for name, param in module.named_parameters(recurse=False):
-            # Recurrent layers have bias_ih_l0 and its like, attention bias_k.
-            is_bias = name.endswith("bias") or name.startswith("bias")
-            decays = not (is_norm or is_bias or isinstance(module, exclude))
+        for name, param in module.named_parameters(path, recurse=False):
             if param.requires_grad:
-                full = f"{path}.{name}" if path else name
-                found[decays].setdefault(id(param), (full, param))
-    rest = [entry for key, entry in found[False].items() if key not in found[True]]
-    groups = (
-        {"params": list(found[True].values()), "weight_decay": weight_decay},
-        {"params": rest, "weight_decay": 0.0},
-    )
-    return [group for group in groups if group["params"]]
+                kind = decaying if _decays(module, name, exclude) else others
+                kind.setdefault(param, name)
+    rest = {param: name for param, name in others.items() if param not in decaying}
+    return [
+        {"params": [(n, p) for p, n in named.items()], "weight_decay": value}
+        for named, value in ((decaying, weight_decay), (rest, 0.0))
+        if named
+    ]
+
+
+def _decays(module: nn.Module, name: str, exclude: tuple[type[nn.Module], ...]) -> bool:
+    """Whether a parameter of a module usually decays."""
+    is_norm = isinstance(module, NORMS) or type(module).__name__.endswith("Norm")
+    # Recurrent layers have bias_ih_l0 and its like, attention bias_k.
+    last = name.rpartition(".")[2]
+    is_bias = last.endswith("bias") or last.startswith("bias")
+    return not (is_norm or is_bias or isinstance(module, exclude))

@@ -25,13 +25,7 @@ from adadecay import decay, gpu, native, rounding, sharding
 from adadecay.decay import GroupTensors
 from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
-from adadecay.settings import (
-    check_rounding,
-    check_settings,
-    warn_no_decay,
-    warn_past_zero,
-    warn_rounded_away,
-)
+from adadecay.settings import check_settings, warn_no_decay, warn_past_zero
 
 SCALING = ("grad_scale", "found_inf")  # what GradScaler leaves to a fused step
 
@@ -127,7 +121,7 @@ class AdaDecay(Optimizer):
         self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
         self._layers.of(self.param_groups)
         warn_no_decay(self.param_groups)
-        warn_rounded_away(self.param_groups)
+        rounding.warn_rounded_away(self.param_groups)
 
     def _is_on_gpu(self) -> bool:
         params = (param for group in self.param_groups for param in group["params"])
@@ -144,7 +138,7 @@ class AdaDecay(Optimizer):
         super().add_param_group(param_group)
         try:
             check_settings(self.param_groups[-1])
-            check_rounding(self.param_groups[-1])
+            rounding.check_rounding(self.param_groups[-1])
             warn_past_zero(self.param_groups[-1])
             if "_layers" in self.__dict__:  # torch's constructor comes here, too
                 self._layers.of(self.param_groups)

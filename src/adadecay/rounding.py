@@ -15,11 +15,59 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from adadecay.settings import warn_once
+
 if TYPE_CHECKING:
     from adadecay.decay import GroupTensors
     from adadecay.layers import Group
 
 MASK = 0xFFFFFFFF
+HALVES = {torch.bfloat16, torch.float16}
+
+
+def check_rounding(group: "Group") -> None:
+    """Refuse a seed that is none, and stochastic rounding where there is none."""
+    seed = group["rounding_seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MASK:
+        raise ValueError(
+            f"rounding_seed must be an integer from 0 to 2**32 - 1, but it is {seed!r}"
+        )
+    if not group["stochastic_rounding"]:
+        return
+    if group["differentiable"]:
+        raise RuntimeError(
+            "`differentiable` does not support `stochastic_rounding`: leave one of "
+            "them False"
+        )
+    for number, param in enumerate(group["params"]):
+        if param.dtype == torch.float16:
+            name = group.get("param_names", {number: f"number {number}"})[number]
+            raise ValueError(
+                "stochastic_rounding=True rounds bfloat16 parameters, but parameter "
+                f"{name} is {param.dtype}: make it bfloat16, or give it a group with "
+                "stochastic_rounding=False"
+            )
+
+
+def warn_rounded_away(groups: list["Group"]) -> None:
+    """Warn, once per process, where half-precision weights cannot see their decay.
+
+    A weight that shrinks by less than a quarter of its type's eps stays what it is.
+    """
+    for group in groups:
+        lr, weight_decay = group["lr"], group["weight_decay"]
+        tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
+        if tensors or group["stochastic_rounding"] or not group["decoupled"]:
+            continue
+        for dtype in {param.dtype for param in group["params"]} & HALVES:
+            if 0 < 2 * lr * weight_decay < torch.finfo(dtype).eps / 4:
+                warn_once(
+                    "rounded",
+                    f"lr={lr} and weight_decay={weight_decay} shrink {dtype} weights "
+                    "by less than half of their last digit, so that the decoupled "
+                    "decay is rounded away: keep the weights in float32 (autocast), "
+                    "or bfloat16 ones with stochastic_rounding=True",
+                )
 
 
 class Rounding(NamedTuple):
@@ -65,14 +113,27 @@ def rounded(wide: Tensor, random: Tensor) -> Tensor:
     return wide.where(wide.isnan(), bits.view(torch.float32)).to(torch.bfloat16)
 
 
-def store(tensors: "GroupTensors", index: int, wide: Tensor) -> None:
-    """Round new weights, and store them."""
+def widened(tensors: list[Any]) -> list[Any]:
+    """Return bfloat16 tensors in float32, others as they are."""
+    wide = (t is not None and t.dtype == torch.bfloat16 for t in tensors)
+    return [t.float() if w else t for t, w in zip(tensors, wide, strict=True)]
+
+
+def store(
+    tensors: "GroupTensors", index: int, wide: Tensor, buffer: Tensor | None
+) -> None:
+    """Round new weights, and store them; a momentum buffer is rounded to nearest."""
     param, given = tensors.params[index], tensors.rounding
     assert given is not None
     position = tensors.positions[index]
     key = keys(given.seed, given.step.to(param.device), given.first + position)
     where = places(param, tensors.group["params"][position])
     param.copy_(rounded(wide, draws(key, where)))
+    before = tensors.buffers[index]
+    if before is not None and buffer is not None:
+        before.copy_(buffer)
+    elif buffer is not None:
+        tensors.buffers[index] = buffer.to(param.dtype)
 
 
 def places(here: Tensor, whole: Tensor) -> Tensor:

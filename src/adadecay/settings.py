@@ -9,9 +9,8 @@ import numbers
 import warnings
 from typing import Any
 
-from torch import Tensor, bfloat16, finfo, float16
+from torch import Tensor
 
-HALVES = {bfloat16, float16}
 _warned: set[str] = set()  # what this process has been warned of
 
 
@@ -39,30 +38,6 @@ def check_settings(group: dict[str, Any]) -> None:
         raise RuntimeError(
             f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
         )
-    seed = group["rounding_seed"]
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 32:
-        raise ValueError(
-            f"rounding_seed must be an integer from 0 to 2**32 - 1, but it is {seed!r}"
-        )
-
-
-def check_rounding(group: dict[str, Any]) -> None:
-    """Refuse stochastic rounding where there is none."""
-    if not group["stochastic_rounding"]:
-        return
-    if group["differentiable"]:
-        raise RuntimeError(
-            "`differentiable` does not support `stochastic_rounding`: leave one of "
-            "them False"
-        )
-    for number, param in enumerate(group["params"]):
-        if param.dtype == float16:
-            name = group.get("param_names", {number: f"number {number}"})[number]
-            raise ValueError(
-                "stochastic_rounding=True rounds bfloat16 parameters, but parameter "
-                f"{name} is {param.dtype}: make it bfloat16, or give it a group with "
-                "stochastic_rounding=False"
-            )
 
 
 def check_alpha(alpha: object) -> None:
@@ -93,13 +68,12 @@ def warn_past_zero(group: dict[str, Any]) -> None:
     lr, weight_decay = group["lr"], group["weight_decay"]
     if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
         return
-    if 2 * lr * weight_decay >= 1 and "past zero" not in _warned:
-        _warned.add("past zero")
-        warnings.warn(
+    if 2 * lr * weight_decay >= 1:
+        warn_once(
+            "past zero",
             f"lr={lr} and weight_decay={weight_decay} give 2·lr·weight_decay >= 1: a "
             "weight whose decay rate is near 2 changes its sign at every step; the "
             "method wants lr·weight_decay well below 1/2",
-            stacklevel=3,
         )
 
 
@@ -108,32 +82,12 @@ def warn_no_decay(
     outcome: str = "AdaDecay is plain SGD: give it a weight_decay, for instance 5e-4",
 ) -> None:
     """Warn, once per process and outcome, where there is nothing to adapt."""
-    if {group["weight_decay"] for group in groups} == {0} and outcome not in _warned:
-        _warned.add(outcome)
-        warnings.warn(
-            f"every parameter group has weight_decay=0, so {outcome}",
-            stacklevel=4,
-        )
+    if {group["weight_decay"] for group in groups} == {0}:
+        warn_once(outcome, f"every parameter group has weight_decay=0, so {outcome}")
 
 
-def warn_rounded_away(groups: list[dict[str, Any]]) -> None:
-    """Warn, once per process, where half-precision weights cannot see their decay.
-
-    A weight that shrinks by less than a quarter of its type's eps stays what it is.
-    """
-    for group in groups:
-        lr, weight_decay = group["lr"], group["weight_decay"]
-        tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
-        random = group["stochastic_rounding"]
-        if tensors or random or not group["decoupled"] or "rounded" in _warned:
-            continue
-        for dtype in {param.dtype for param in group["params"]} & HALVES:
-            if 0 < 2 * lr * weight_decay < finfo(dtype).eps / 4:
-                _warned.add("rounded")
-                warnings.warn(
-                    f"lr={lr} and weight_decay={weight_decay} shrink {dtype} weights "
-                    "by less than half of their last digit, so that the decoupled "
-                    "decay is rounded away: keep the weights in float32 (autocast), "
-                    "or bfloat16 ones with stochastic_rounding=True",
-                    stacklevel=4,
-                )
+def warn_once(key: str, message: str) -> None:
+    """Warn, unless this process has been warned of the same."""
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(message, stacklevel=5)
