@@ -154,8 +154,9 @@ def param_groups(
         [['0.weight'], ['0.bias', '1.weight', '1.bias']]
     """
     if not isinstance(model, nn.Module):
-        given = type(model).__name__
-        raise TypeError(f"param_groups needs the model itself, but it is a {given}")
+        raise TypeError(
+            f"param_groups needs the model itself, but it is a {type(model).__name__}"
+        )
     decaying: dict[nn.Parameter, str] = {}
     others: dict[nn.Parameter, str] = {}
     for path, module in model.named_modules():
