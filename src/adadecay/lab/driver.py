@@ -1,4 +1,4 @@
-"""The driver: plan → engine → store. It alone writes and gives out second attempts."""
+"""The driver: study → engine → store. It alone writes and gives out second attempts."""
 
 import contextlib
 import signal
@@ -7,8 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adadecay.lab.engines import (
     Engine,
@@ -23,12 +22,15 @@ from adadecay.lab.engines import (
     Stopped,
 )
 from adadecay.lab.files import State, read_checkpoint, read_state, read_timings
-from adadecay.lab.plan import Plan, Trial
+from adadecay.lab.plan import Trial
 from adadecay.lab.provenance import describe, kernel_fault
 from adadecay.lab.scoring import trial_score
 from adadecay.lab.store import Store
-from adadecay.lab.variants import Variant
 
+if TYPE_CHECKING:
+    from adadecay.lab.study import Study
+
+TIMES = ("seconds", "evaluation_seconds")  # of an epoch
 ATTEMPTS = 3  # of a trial whose worker dies, since its last new checkpoint
 
 
@@ -47,19 +49,16 @@ class Outcome:
 
 
 def drive(
-    plan: Plan,
-    results: Path,
+    study: "Study",
     engine: Engine,
     *,
-    file: Path | None,
-    variant: Variant,
     attempts: int = ATTEMPTS,
     rerun_damaged: bool = False,
     begin: Callable[[Mapping[str, State]], None] = lambda states: None,
     watch: Callable[[Event], None] = lambda event: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run what is left of a plan; SIGINT and SIGTERM end it after the epochs in flight.
+    """Run what is left; SIGINT and SIGTERM end it after the epochs in flight.
 
     ``attempts`` is how often a trial whose worker dies is tried, counted anew whenever
     it gets further. ``begin`` is called once with how far each trial is, ``watch`` with
@@ -68,10 +67,11 @@ def drive(
     begun = time.monotonic()
     if fault := kernel_fault():
         raise EngineError(fault)
-    with Store(results) as store:
-        spec = plan.spec.model_dump(mode="json")
-        store.save_study(plan.spec.name, spec, file=file, variant=variant.to_json())
-        states = {trial.id: read_state(results, trial.id) for trial in plan.unique}
+    trials = study.plan.unique
+    with Store(study.folder) as store:
+        spec, variant = study.spec.model_dump(mode="json"), study.variant.to_json()
+        store.save_study(study.name, spec, file=study.file, variant=variant)
+        states = {trial.id: read_state(study.folder, trial.id) for trial in trials}
         damaged = {
             trial: str(state.record["reason"])
             for trial, state in states.items()
@@ -80,7 +80,7 @@ def drive(
         while rerun_damaged and damaged:
             store.set_aside(damaged.popitem()[0])
         done = {trial for trial, state in states.items() if state.finished}
-        todo = [each for each in plan.unique if each.id not in done | damaged.keys()]
+        todo = [each for each in trials if each.id not in done | damaged.keys()]
         keeper = _Keeper(store, todo, attempts)
         begin(states)
         with _stopping_on_signals(engine, stopping) as stopped:
@@ -167,7 +167,7 @@ class _Keeper:
     def _finish(self, event: Finished) -> None:
         definition = self.trials[event.trial].definition
         rows = self._rows.pop(event.trial)
-        seconds = sum(_seconds(row) for row in rows)
+        seconds = sum(float(row.get(key) or 0) for row in rows for key in TIMES)
         record = {
             "status": event.status,
             "epochs": len(rows),
@@ -191,10 +191,6 @@ class _Keeper:
             self._fail(event.trial, f"{event.reason} ({self.attempts} times)")
         else:
             self.waiting.appendleft(self.trials[event.trial])
-
-
-def _seconds(row: dict[str, Any]) -> float:
-    return sum(float(row.get(key) or 0) for key in ("seconds", "evaluation_seconds"))
 
 
 @contextlib.contextmanager

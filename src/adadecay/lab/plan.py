@@ -116,10 +116,10 @@ def make_plan(spec: StudySpec) -> Plan:
 
 def count_trials(spec: StudySpec) -> int:
     """Return how many trials a study has, without making any of them."""
-    settings = sum(
-        each.points * max(1, len(each.lr)) * _count_schedules(spec, each)
-        for each in spec.optimizers
-    )
+    settings = 0
+    for each in spec.optimizers:
+        schedules = sum(one.points for one in _chosen_schedules(spec, each)) or 1
+        settings += each.points * max(1, len(each.lr)) * schedules
     if spec.trainer is not None:
         return spec.trainer.points * settings * spec.trials
     return settings * sum(
@@ -128,10 +128,6 @@ def count_trials(spec: StudySpec) -> int:
         * (cell.trials or spec.trials)
         for cell in spec.cells
     )
-
-
-def _count_schedules(spec: StudySpec, optimizer: OptimizerSpec) -> int:
-    return sum(each.points for each in _chosen_schedules(spec, optimizer)) or 1
 
 
 def _check_size(spec: StudySpec) -> None:

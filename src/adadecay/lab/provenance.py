@@ -82,8 +82,7 @@ def environment(*, device: str, threads: int, **others: bool) -> dict[str, Any]:
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
         "device": device,
-        "kernel": kernel(),
-        "kernel_revision": kernel_revision(),
+        **kernel(),
         **{name: True for name, on in others.items() if on},
     }
     if device.startswith("cuda"):
@@ -91,18 +90,16 @@ def environment(*, device: str, threads: int, **others: bool) -> dict[str, Any]:
     return found
 
 
-def kernel() -> str:
-    """Return which native kernel the fused path of AdaDecay uses, if any."""
-    from adadecay import kernels
+def kernel() -> dict[str, Any]:
+    """Return which native kernel AdaDecay's fused path uses, and its revision.
 
-    return "none" if kernels.kernel is None else "native"
+    That number is raised whenever the bits of the kernel change.
+    """
+    from adadecay.kernels import kernel as native
 
-
-def kernel_revision() -> int | None:
-    """Return the number that is raised whenever the bits of the kernel change."""
-    from adadecay import kernels
-
-    return None if kernels.kernel is None else int(kernels.kernel.revision())
+    if native is None:
+        return {"kernel": "none", "kernel_revision": None}
+    return {"kernel": "native", "kernel_revision": int(native.revision())}
 
 
 def kernel_fault() -> str:

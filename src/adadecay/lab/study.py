@@ -268,11 +268,8 @@ def run(
             view = watching(study, engine.workers, plain=plain)
         with view as called:
             return drive(
-                study.plan,
-                study.folder,
+                study,
                 engine,
-                file=study.file,
-                variant=study.variant,
                 attempts=attempts,
                 rerun_damaged=rerun_damaged,
                 **called,

@@ -145,13 +145,6 @@ def _locate(module: str) -> _Code | None:
     return _Code(root, not installed)
 
 
-def source_modules(name: str) -> dict[str, Path]:
-    """Return the modules whose source is in a function's digest, with their files."""
-    module = name.partition(":")[0]
-    code = _locate(module)
-    return {} if code is None else {each: at for each, at, _ in code.walk([module])}
-
-
 def source_files(name: str) -> dict[Path, Path]:
     """Return the files that a function needs on another machine, by their place there.
 
@@ -190,18 +183,23 @@ _seen: dict[str, tuple[dict[str, object], str]] = {}
 def check_code(definition: TrialDefinition) -> None:
     """Import the user's functions of a trial, and refuse them if they have changed."""
     for part in definition.components:
-        if part.source is not None:
-            _check(part.name, part.source)
+        if part.source and part.source != _imported_digest(part.name):
+            raise RuntimeError(
+                f"the code of {part.name!r} has changed since this process imported "
+                f"it, or since the study was planned: start Python anew, and give the "
+                f"study again."
+            )
 
 
-def _check(name: str, planned: str) -> None:
+def _imported_digest(name: str) -> str:
+    """Import a user's function; return the digest of the code that was imported."""
     module = name.partition(":")[0]
     if module == LIVE:  # a notebook's: its source is what was typed last
-        _compare(name, source_digest(name), planned)
-        return
+        return source_digest(name)
     load_object(name)
     loaded: dict[str, object] = {}
-    for each, file in source_modules(name).items():
+    code = _locate(module)
+    for each, file, _ in code.walk([module]) if code is not None else ():
         spec = sys.modules[each].__spec__ if each in sys.modules else None
         if spec is None or spec.origin is None:
             continue
@@ -212,19 +210,8 @@ def _check(name: str, planned: str) -> None:
             )
         loaded[each] = spec
     known = _seen.get(module)
-    if known is None or not _same(known[0], loaded):
-        known = _seen[module] = loaded, source_digest(name)
-    _compare(name, known[1], planned)
-
-
-def _compare(name: str, found: str, planned: str) -> None:
-    if found != planned:
-        raise RuntimeError(
-            f"the code of {name!r} has changed since this process imported it, or "
-            f"since the study was planned: start Python anew, and give the study again."
-        )
-
-
-def _same(one: dict[str, object], other: dict[str, object]) -> bool:
     # By identity: a reloaded module has a new spec that equals the old one.
-    return one.keys() == other.keys() and all(one[k] is other[k] for k in one)
+    same = known is not None and known[0].keys() == loaded.keys()
+    if known is None or not (same and all(known[0][k] is loaded[k] for k in loaded)):
+        known = _seen[module] = loaded, source_digest(name)
+    return known[1]

@@ -100,14 +100,16 @@ class Batches:
         self._augment = _augment_of(dataset) if augment else None
         self._scale = dataset.scale
         self._shift, self._factor = _normalisation(dataset, self.device)
-        self._inputs = _as_inputs(_on_device(split.inputs, self.device))
+        self._inputs = _on_device(split.inputs, self.device)
         self._targets = _as_targets(_on_device(split.targets, self.device))
         # Floats need no more room when prepared: done once, unless an augmentation
         # has to see them raw.
         self._ready = False
-        if self._inputs.is_floating_point() and self._augment is None:
-            self._inputs = self._normalise(self._inputs)
-            self._ready = True
+        if self._inputs.is_floating_point():
+            self._inputs = self._inputs.to(torch.float32)
+            if self._augment is None:
+                self._inputs = self._normalise(self._inputs)
+                self._ready = True
 
     def __len__(self) -> int:
         return (self.rows - 1) // self.batch_size + 1
@@ -152,10 +154,6 @@ def _on_device(array: NDArray[Any], device: torch.device) -> Tensor:
     # Rows that lie scattered (a transposed view) are gathered once, here.
     tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
     return tensor.to(device)
-
-
-def _as_inputs(inputs: Tensor) -> Tensor:
-    return inputs.to(torch.float32) if inputs.is_floating_point() else inputs
 
 
 def _as_targets(targets: Tensor) -> Tensor:

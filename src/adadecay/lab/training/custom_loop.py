@@ -114,19 +114,16 @@ class CustomTraining(Training):
                 f"generator that yields a dictionary an epoch, not return {loop!r}."
             )
         for epoch in range(start, self.count):
-            self._begin(epoch)
+            self.epoch = epoch
+            self.reseed(epoch)
+            if len(set(self.rates)) > 1:
+                self.maker.anneal(self.rates[epoch])
             row = self._row(epoch, next(loop, None))
             row["seconds"] = round(time.perf_counter() - begun, 6)
             yield row
             begun = time.perf_counter()
             if row.get("diverged"):
                 return
-
-    def _begin(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.reseed(epoch)
-        if len(set(self.rates)) > 1:
-            self.maker.anneal(self.rates[epoch])
 
     def _row(self, epoch: int, given: Any) -> dict[str, Any]:
         """Check what was yielded and turn it into a row."""

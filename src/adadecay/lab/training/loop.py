@@ -41,8 +41,13 @@ class NetworkTraining(Training):
         self._make_data(dataset)
         self.network = self._make_network(dataset)
         self.predict: Callable[[Tensor], Tensor] = self.network
-        self.loss = make_loss(definition)
-        self.metric_name, self.metric = make_metric(definition)
+        self.loss: Loss = nn.functional.cross_entropy
+        self.metric: Metric | None = accuracy
+        if definition.loss is not None:
+            # The loss is the score then, unless there is a metric.
+            self.loss, self.metric = load_object(definition.loss.name), None
+        if definition.metric is not None:
+            self.metric = load_object(definition.metric.name)
         self.optimizer = optimizers.make(
             definition.optimizer.name,
             self.network.named_parameters(),
@@ -232,7 +237,9 @@ class NetworkTraining(Training):
         row: Row = {f"{part}_loss": loss if is_number(loss) else None}
         if self.metric is not None:
             value = float(self.metric(output, target))
-            row[f"{part}_{self.metric_name}"] = value if is_number(value) else None
+            row[f"{part}_{self.definition.score_name}"] = (
+                value if is_number(value) else None
+            )
         return row
 
     def save(self) -> bytes:
@@ -282,22 +289,6 @@ def _cached_dataset(name: str, source: str | None, arguments: str) -> Dataset:
     if is_own(name):
         return datasets.load_custom(name, given)
     return datasets.load(name, **given)
-
-
-def make_loss(definition: TrialDefinition) -> Loss:
-    """Return the loss of outputs and targets: cross-entropy, or a user's own."""
-    if definition.loss is None:
-        return nn.functional.cross_entropy
-    loss: Loss = load_object(definition.loss.name)
-    return loss
-
-
-def make_metric(definition: TrialDefinition) -> tuple[str, Metric | None]:
-    """Return name and function of what is scored; none where the loss is the score."""
-    if definition.metric is not None:
-        name = definition.score_name
-        return name, load_object(definition.metric.name)
-    return ("accuracy", accuracy) if definition.loss is None else ("", None)
 
 
 def _seconds_each(do_some: Callable[[], int], seconds: float) -> float:

@@ -1,6 +1,7 @@
 """What runs on a node: one trial as a Ray task, and what travels to it and back."""
 
 import asyncio
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -73,17 +74,12 @@ def _listen(ray: Any, signal: list[Any]) -> Callable[[], bool]:
         if not heard and time.monotonic() - looked >= GLANCE:
             looked = time.monotonic()
             ready, _ = ray.wait(signal, timeout=0)
-            heard = bool(ready) and _is_true(ray, ready[0])
+            # A signal that is lost is no reason to stop.
+            with contextlib.suppress(ray.exceptions.RayError):
+                heard = bool(ready) and bool(ray.get(ready[0]))
         return heard
 
     return stopping
-
-
-def _is_true(ray: Any, reference: Any) -> bool:
-    try:
-        return bool(ray.get(reference))
-    except ray.exceptions.RayError:  # the signal is lost, which is no reason to stop
-        return False
 
 
 def pack(events: Iterable[Event], *, blink: float = BLINK) -> Iterator[Message]:
