@@ -275,11 +275,11 @@ def _with_sources(
     common: TrialDefinition, digest: Callable[[str], str]
 ) -> TrialDefinition:
     """Add the source of whatever is a user's own."""
-    parts = {each.name: getattr(common, each.name) for each in fields(common)}
     own: dict[str, Any] = {
-        key: replace(part, source=digest(part.name))
-        for key, part in parts.items()
-        if isinstance(part, Component) and is_own(part.name)
+        each.name: replace(part, source=digest(part.name))
+        for each in fields(common)
+        if isinstance(part := getattr(common, each.name), Component)
+        and is_own(part.name)
     }
     return replace(common, **own)
 

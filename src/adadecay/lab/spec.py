@@ -78,36 +78,30 @@ class Named(BaseModel):
 Tables = Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
 
 
-def _listed(registry: Registry) -> Callable[[Named], Named]:
-    def check(value: Named) -> Named:
-        if not all(map(as_list, value.arguments.values())):
-            raise ValueError(f"an empty list leaves nothing of {value.name!r}")
-        if value.points > MOST_POINTS:
-            raise ValueError(
-                f"the lists of {value.name!r} give {value.points:,} points; at most "
-                f"{MOST_POINTS:,} can be checked"
-            )
-        for arguments in value.grid():
-            try:
-                registry.check(value.name, arguments)
-            except TypeError as error:  # pydantic reports ValueErrors only
-                raise ValueError(str(error)) from None
-        return value
-
-    return check
-
-
-def _all_listed(
+def _listed(
     registry: Registry, *, needed: bool = True
-) -> Callable[[tuple[Named, ...]], Any]:
-    check = _listed(registry)
+) -> Callable[[tuple[Named, ...]], tuple[Named, ...]]:
+    """Return a validator of names and arguments that a registry knows."""
 
-    def check_all(values: tuple[Named, ...]) -> tuple[Named, ...]:
+    def check(values: tuple[Named, ...]) -> tuple[Named, ...]:
         if needed and not values:
             raise ValueError(f"needs at least one {registry.kind}")
-        return tuple(check(value) for value in values)
+        for value in values:
+            if not all(map(as_list, value.arguments.values())):
+                raise ValueError(f"an empty list leaves nothing of {value.name!r}")
+            if value.points > MOST_POINTS:
+                raise ValueError(
+                    f"the lists of {value.name!r} give {value.points:,} points; at "
+                    f"most {MOST_POINTS:,} can be checked"
+                )
+            for arguments in value.grid():
+                try:
+                    registry.check(value.name, arguments)
+                except TypeError as error:  # pydantic reports ValueErrors only
+                    raise ValueError(str(error)) from None
+        return values
 
-    return check_all
+    return check
 
 
 class OptimizerSpec(Named):
@@ -150,8 +144,8 @@ class OptimizerSpec(Named):
         for rule in self.rule:
             if not rule.points:
                 raise ValueError(f"an empty list leaves nothing of rule {rule.name!r}")
-        _listed(OPTIMIZERS)(self)
-        _all_listed(SCHEDULES, needed=False)(self.schedule)
+        _listed(OPTIMIZERS)((self,))
+        _listed(SCHEDULES, needed=False)(self.schedule)
         if is_own(self.name) and not self.lr:
             raise ValueError("an optimizer of your own needs lr, its learning rate")
         return self
@@ -169,8 +163,8 @@ class CellSpec(BaseModel):
     epochs: int | None = Field(default=None, ge=1, le=10_000_000)
     batch_size: int | None = Field(default=None, ge=1)
 
-    _datasets = field_validator("dataset")(_all_listed(DATASETS))
-    _networks = field_validator("network")(_all_listed(NETWORKS))
+    _datasets = field_validator("dataset")(_listed(DATASETS))
+    _networks = field_validator("network")(_listed(NETWORKS))
 
 
 class Resources(BaseModel):
@@ -220,7 +214,7 @@ class StudySpec(BaseModel):
     paper: bool = False
     chosen: tuple[str, ...] = ()
 
-    _schedules = field_validator("schedule")(_all_listed(SCHEDULES, needed=False))
+    _schedules = field_validator("schedule")(_listed(SCHEDULES, needed=False))
 
     @field_validator("cells", "optimizers", "chosen", mode="before")
     @classmethod

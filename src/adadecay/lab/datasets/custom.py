@@ -140,7 +140,8 @@ def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             _place(where, columns, index, _read_row(where, rows, index))
         probed = [_read_row(where, rows, i) for i in range(min(len(rows), _PROBED))]
     for index, again in enumerate(probed):
-        if not np.array_equal(again[0], columns[0][index], equal_nan=_floats(again[0])):
+        floats = again[0].dtype.kind in "fc"
+        if not np.array_equal(again[0], columns[0][index], equal_nan=floats):
             warnings.warn(
                 f"{where} gives another input each time it is asked for row {index}; "
                 f"it is read once, which freezes its random transform: return a "
@@ -150,10 +151,6 @@ def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
             )
             break
     return columns[0], columns[1]
-
-
-def _floats(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "fc"
 
 
 def _read_row(where: str, rows: Any, index: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -6,6 +6,7 @@ things happened for each trial. An engine writes nothing: the driver does, and i
 decides whether a trial that was lost is given out again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -104,7 +105,7 @@ Event = Started | EpochDone | Finished | Failed | Lost | Stopped
 ENDS = (Finished, Failed, Lost, Stopped)
 
 
-class Engine:
+class Engine(ABC):
     """Where trials run."""
 
     workers = 1
@@ -117,13 +118,13 @@ class Engine:
         """Ask every worker to put its trial down after the epoch in flight."""
         self.stopping = True  # events() tells them: a signal handler may not
 
+    @abstractmethod
     def events(self, next_job: Callable[[], Job | None]) -> Iterator[Event]:
         """Run jobs until there are none left, giving events as they come.
 
         ``next_job`` is called whenever a worker is free; None means none at the moment.
         A trial that was lost may be given again, after its event was handled.
         """
-        raise NotImplementedError
 
 
 class InlineEngine(Engine):
