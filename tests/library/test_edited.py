@@ -121,5 +121,7 @@ def test_the_biases_of_recurrent_layers_do_not_decay(kind):
 
 
 def test_only_a_module_is_split_into_groups():
-    with pytest.raises(TypeError, match=r"param_groups needs the model itself, .* generator"):
+    with pytest.raises(
+        TypeError, match=r"param_groups needs the model itself, .* generator"
+    ):
         param_groups(nn.Linear(4, 2).parameters(), weight_decay=0.1)
