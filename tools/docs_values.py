@@ -88,7 +88,7 @@ def tensors(network: str, dataset: str) -> tuple[dict[str, int], float]:
     return sizes, counter.get_total_flops() / 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each object reads its root anew
 class Values:
     """Everything that is known under a root, read and judged once."""
 
