@@ -189,7 +189,7 @@ def test_every_built_in_study_is_valid_and_says_what_it_asks():
     names = built_in_names()
     wanted = {"decay", "alpha", "randomized", "dropout", "comparison", "annealing"}
     wanted = {f"paper/{name}" for name in {*wanted, "tuning"}}
-    wanted |= {"controls", "readings", "rules", "transformer", "tuned"}
+    wanted |= {"controls", "miniature", "readings", "rules", "transformer", "tuned"}
     wanted |= {"quickstart", "smoke"}
     assert wanted == set(names)
     for name in names:

@@ -222,7 +222,7 @@ def _conditions(
         "epochs": override.epochs or spec.epochs,
         "batch_size": override.batch_size or spec.batch_size,
         "holdout": spec.holdout,
-        "examples": spec.examples,
+        "examples": override.examples or spec.examples,
         "precision": spec.precision,
         "seed": 0,
         "loop": TRAINER_LOOP if spec.trainer else LOOP,

@@ -162,6 +162,7 @@ class CellSpec(BaseModel):
     trials: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1, le=10_000_000)
     batch_size: int | None = Field(default=None, ge=1)
+    examples: int | None = Field(default=None, ge=1)
 
     _datasets = field_validator("dataset")(_listed(DATASETS))
     _networks = field_validator("network")(_listed(NETWORKS))
