@@ -145,3 +145,25 @@ def test_a_snapshot_of_format_1_gets_the_columns_of_later_versions(whole, tmp_pa
     keep(whole, tmp_path)
     kept = read_snapshot(tmp_path).results
     assert kept.select(old.results.columns).equals(old.results)
+
+
+def test_trials_of_another_cell_keep_the_order_of_the_optimizers(tmp_path):
+    def cells(*datasets):
+        return Study(
+            name="two",
+            results=tmp_path / "results",
+            dataset=[{"name": "digits", "rows": rows} for rows in datasets],
+            network="nn-2",
+            optimizers=[{"name": "sgd", "weight_decay": [1e-4, 3e-4, 5e-4]}],
+            trials=2,
+            epochs=1,
+        )
+
+    for study in (cells(64), cells(96), cells(64), cells(96)):
+        run(study, workers=0, progress=False)
+        keep(study, tmp_path / "kept")
+    table = read_snapshot(tmp_path / "kept").results
+    for (_,), rows in table.group_by("cell"):
+        seen = rows["weight_decay"].unique(maintain_order=True)
+        assert seen.to_list() == [1e-4, 3e-4, 5e-4]
+    assert table["cell"].n_unique() == 2

@@ -261,18 +261,24 @@ def _relabelled(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 
 def _placed(results: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """Put trials in the order of the plan; those whose place it gave away come last."""
+    """Put trials in the order of the plan; those whose place it gave away come last.
+
+    Trials of other cells follow, their optimizers in the order of the plan's.
+    """
     planned = plan_table(plan).select(*PLACE, pl.col("trial").alias("planned"))
+    labels = planned.select("optimizer").unique(maintain_order=True)
+    labels = labels.with_row_index("rank")
     planned = planned.with_row_index("order").unique(PLACE, keep="first")
     found = results.join(planned, on=PLACE, how="left", maintain_order="left")
+    found = found.join(labels, on="optimizer", how="left", maintain_order="left")
     stale = pl.col("planned").is_not_null() & (pl.col("planned") != pl.col("trial"))
     found = found.with_columns(
         pl.when(stale).then(pl.lit(SUPERSEDED)).otherwise("status").alias("status"),
         pl.when(~stale).then("order").alias("order"),
     )
-    order = ("order", "trial", "epoch")
+    order = ("order", "cell", "rank", "number", "trial", "epoch")
     found = found.sort(order, nulls_last=True, maintain_order=True)
-    return found.drop("order", "planned")
+    return found.drop("order", "planned", "rank")
 
 
 def _problems(
