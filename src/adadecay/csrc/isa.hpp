@@ -9,7 +9,7 @@
 namespace adadecay {
 
 // Raised by every change that alters a bit of what the kernel computes.
-constexpr int kRevision = 4;
+constexpr int kRevision = 5;
 
 enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
 constexpr int kTypes = 4;
@@ -63,28 +63,22 @@ struct Rounding {
   uint64_t place = 0;  // of the first element
 };
 
-// A piece of a tensor: `count` elements, and `beyond` more that the same thread
-// processes next and may prefetch.
-struct Extent {
-  int64_t count, beyond;
-};
-
-// Where `rates` writes: θ, or the denominators 1 + 2^y for a later `update`; both are
+// What `rates` writes: θ, or the denominators 1 + 2^y for a later `update`; both are
 // double for f64 and float otherwise.
-enum class Output { none, theta, denominators };
+enum class Output { theta, denominators };
 
 struct Isa {
   const char* name;
   // Sums in float (statistics.cpp checks them; no shift), and entirely in double.
-  Sums (*quick_sums[kTypes])(const void* grad, Extent, Shift);
-  Sums (*exact_sums[kTypes])(const void* grad, Extent, Shift);
-  // Return the sum of θ, and write to `out` what `Output` says.
+  Sums (*quick_sums[kTypes])(const void* grad, int64_t count, Shift);
+  Sums (*exact_sums[kTypes])(const void* grad, int64_t count, Shift);
+  // Return the sum of θ, and write to `out`, if it is not null, what `Output` says.
   double (*rates[kTypes])(const void* grad, int64_t count, const Theta&, Output,
                           void* out);
   // Take a step in place. A null buffer means no momentum; on the first step the buffer
   // is only written. `denominators` are those of `rates`, or null.
   void (*update[kTypes])(void* param, const void* grad, void* buffer,
-                         bool is_first_step, const void* denominators, Extent,
+                         bool is_first_step, const void* denominators, int64_t count,
                          const Theta&, const Update&, const Rounding&);
 };
 

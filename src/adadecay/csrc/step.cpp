@@ -17,9 +17,10 @@ namespace {
 
 constexpr int64_t kPiece = 65536;    // elements of a piece, at least
 constexpr int64_t kMaxPieces = 128;  // of a tensor: bounds the memory of a step
-constexpr int64_t kWhole = 131072;   // elements of a layer that is one task
-// Elements of a layer whose denominators a single thread keeps for unit_mean.
-constexpr int64_t kScratch = 1048576;
+// Elements of a layer that is one task. The denominators of its θ are kept from the pass
+// that averages θ to the update: they fit into the cache, where computing them again
+// takes longer than reading them.
+constexpr int64_t kWhole = 131072;
 // Elements per thread. Waking a thread and waiting for it costs microseconds on an idle
 // machine, but milliseconds where another process has its core.
 constexpr int64_t kThreadShare = 1048576;
@@ -27,12 +28,11 @@ constexpr int64_t kThreadShare = 1048576;
 enum class Kind { sums, rates, update };
 constexpr Kind kKinds[] = {Kind::sums, Kind::rates, Kind::update};
 
-// Tasks of one layer. A small layer is one task of all kinds, the first named here.
-struct Stage {
+// A run of neighbouring pieces of a layer, for one kind of work or, if it is the whole
+// layer, for all kinds in turn.
+struct Task {
   Kind kind;
-  int layer;
-  int pieces;     // pieces per task
-  int64_t first;  // number of its first task
+  int layer, begin, end;
 };
 
 // What a step finds out about a layer.
@@ -64,7 +64,7 @@ class Pass {
     const bool decays = options.alpha != 0.0 && options.update.weight_decay != 0.0;
     adaptive_ = !updates || (known == nullptr && decays);
     averages_ = updates && adaptive_ && options.unit_mean;
-    int64_t kept = 0;  // elements of the largest layer that needs scratch memory
+    int64_t kept = 0;  // bytes of the largest layer that needs scratch memory
     for (size_t l = 0; l < plan.layers.size(); ++l) {
       const Layer& layer = plan.layers[l];
       if (layer.size == 0) continue;
@@ -77,11 +77,9 @@ class Pass {
         state.f64 = theta_of(known[l], options.alpha, true);
       }
       push_tasks(static_cast<int>(l));
-      if (is_kept(layer)) kept = std::max(kept, layer.size);
+      if (is_kept(layer)) kept = std::max(kept, layer.size * plan.widest);
     }
-    for (int k = 0; averages_ && k < threads_; ++k) {
-      scratches_.emplace_back(new char[kept * plan.widest]);
-    }
+    for (int k = 0; k < threads_; ++k) scratches_.emplace_back(new char[kept]);
   }
 
   void run() {
@@ -102,14 +100,11 @@ class Pass {
     return kind == Kind::sums ? adaptive_ : kind == Kind::rates ? averages_ : updates_;
   }
 
-  // Whether scratch memory holds the denominators of θ between the pass that averages θ
-  // and the update. Threads that share a layer compute them twice.
-  bool is_kept(const Layer& layer) const {
-    return averages_ && layer.size <= (threads_ == 1 ? kScratch : kWhole);
-  }
+  // Whether scratch memory holds the denominators of θ between two passes.
+  bool is_kept(const Layer& layer) const { return averages_ && layer.size <= kWhole; }
 
-  // A task is a run of neighbouring pieces: long, because memory is read faster in long
-  // runs, but several per thread, so that no thread waits long for a slower one.
+  // Tasks are long, because memory is read faster in long runs, but there are several
+  // per thread, so that no thread waits long for a slower one.
   void push_tasks(int l) {
     const Layer& layer = plan_.layers[l];
     const int pieces = layer.last_piece - layer.first_piece;
@@ -117,28 +112,26 @@ class Pass {
     const int share = whole ? pieces : std::max(1, pieces / (4 * threads_));
     for (Kind kind : kKinds) {
       if (!wants(kind)) continue;
-      stages_.push_back({kind, l, share, tasks_});
-      tasks_ += (pieces + share - 1) / share;
+      for (int k = layer.first_piece; k < layer.last_piece; k += share) {
+        tasks_.push_back({kind, l, k, std::min(k + share, layer.last_piece)});
+      }
       if (whole) return;
     }
   }
 
   void work() {
-    size_t stage = 0;
     const int thread = thread_.fetch_add(1, std::memory_order_relaxed);
     for (;;) {
-      const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
-      if (task >= tasks_) return;
-      while (stage + 1 < stages_.size() && stages_[stage + 1].first <= task) ++stage;
-      const Stage& s = stages_[stage];
-      const Layer& layer = plan_.layers[s.layer];
-      const int begin = layer.first_piece + static_cast<int>(task - s.first) * s.pieces;
-      const int end = std::min(begin + s.pieces, layer.last_piece);
-      const bool whole = end - begin == layer.last_piece - layer.first_piece;
+      const size_t number = next_.fetch_add(1, std::memory_order_relaxed);
+      if (number >= tasks_.size()) return;
+      const Task& task = tasks_[number];
+      const Layer& layer = plan_.layers[task.layer];
+      const bool whole =
+          task.begin == layer.first_piece && task.end == layer.last_piece;
       char* scratch = is_kept(layer) ? scratches_[thread].get() : nullptr;
       for (Kind kind : kKinds) {
-        if (whole ? wants(kind) : kind == s.kind) {
-          do_pieces(kind, layer, states_[s.layer], begin, end, scratch);
+        if (whole ? wants(kind) : kind == task.kind) {
+          do_pieces(kind, layer, states_[task.layer], task.begin, task.end, scratch);
         }
       }
     }
@@ -168,43 +161,40 @@ class Pass {
     while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
   }
 
-  // Calls function(tensor, its type, offset in bytes, extent, index) for each piece.
+  // Calls function(piece, its tensor, type, offset in bytes, number) for each piece.
   template <class Function>
   void for_pieces(int begin, int end, Function function) {
     for (int k = begin; k < end; ++k) {
       const Piece& piece = plan_.pieces[k];
       const Tensor& t = tensors_[piece.tensor];
       const int type = static_cast<int>(t.type);
-      const bool more = k + 1 < end && plan_.pieces[k + 1].tensor == piece.tensor;
-      const Extent extent = {piece.count, more ? plan_.pieces[k + 1].count : 0};
-      function(t, type, piece.from * kBytes[type], extent, k);
+      function(piece, t, type, piece.from * kBytes[type], k);
     }
   }
 
   void sum_pieces(const State& state, int begin, int end) {
     const auto& sums = state.plan.exact ? isa_.exact_sums : isa_.quick_sums;
-    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
-      sums_[k] = sums[type](t.grad + at, e, state.plan.shift);
+    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int k) {
+      sums_[k] = sums[type](t.grad + at, piece.count, state.plan.shift);
     });
   }
 
   void rate_pieces(const State& state, int begin, int end, char* scratch) {
-    const Output output = scratch == nullptr ? Output::none : Output::denominators;
-    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
-      const Theta& theta = state.theta(t.type);
-      thetas_[k] = isa_.rates[type](t.grad + at, e.count, theta, output, scratch);
-      if (scratch != nullptr) scratch += e.count * plan_.widest;
+    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int k) {
+      thetas_[k] = isa_.rates[type](t.grad + at, piece.count, state.theta(t.type),
+                                    Output::denominators, scratch);
+      if (scratch != nullptr) scratch += piece.count * plan_.widest;
     });
   }
 
   void update_pieces(const State& state, int begin, int end, const char* scratch) {
-    for_pieces(begin, end, [&](const Tensor& t, int type, int64_t at, Extent e, int k) {
+    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int) {
       Rounding rounding = t.rounding;
-      rounding.place += plan_.pieces[k].from;
+      rounding.place += piece.from;
       isa_.update[type](t.param + at, t.grad + at, t.buffer ? t.buffer + at : nullptr,
-                        t.is_first_step, scratch, e, state.theta(t.type),
+                        t.is_first_step, scratch, piece.count, state.theta(t.type),
                         options_.update, rounding);
-      if (scratch != nullptr) scratch += e.count * plan_.widest;
+      if (scratch != nullptr) scratch += piece.count * plan_.widest;
     });
   }
 
@@ -249,10 +239,9 @@ class Pass {
   std::vector<Sums> sums_;
   std::vector<double> thetas_;
   std::vector<std::unique_ptr<char[]>> scratches_;
-  std::vector<Stage> stages_;
-  int64_t tasks_ = 0;
+  std::vector<Task> tasks_;
   std::atomic<int> thread_{0};
-  std::atomic<int64_t> next_{0};
+  std::atomic<size_t> next_{0};
 };
 
 // No memory, or memory that starts inside an element.

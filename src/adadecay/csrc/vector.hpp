@@ -146,6 +146,15 @@ template <class V>
 INLINE void add(Folded<V>& to, V x) {
   for (int k = 0; k < kParts / 2; ++k) to.v[k] += x.v[k] + x.v[k + kParts / 2];
 }
+// Adds 1 / a + 1 / b of both halves as (a + b) / ab: one division instead of two. The
+// products must not overflow.
+template <class V>
+INLINE void add_inverses(Folded<V>& to, V x) {
+  for (int k = 0; k < kParts / 2; ++k) {
+    const typename V::Part a = x.v[k], b = x.v[k + kParts / 2];
+    to.v[k] += (a + b) / (a * b);
+  }
+}
 template <class V>
 INLINE Folded<V> folded(V x) {
   Folded<V> r;
