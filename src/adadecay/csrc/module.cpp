@@ -170,8 +170,9 @@ PyObject* step(PyObject* args, PyObject* names) {
   const std::vector<Tensor> tensors = plan->with(grads, first, rounding);
   std::vector<Moments> known;
   for (size_t l = 0; !numbers.empty() && l < plan->layers.size(); ++l) {
-    const double* row = &numbers.at(4 * l);
-    known.push_back({row[0], row[1], row[2], numbers.at(4 * l + 3)});
+    const double mean_rate = numbers.at(4 * l + 3);  // first: a short list throws here
+    const double* row = &numbers[4 * l];
+    known.push_back({row[0], row[1], row[2], mean_rate});
   }
   if (!plan->fits(tensors)) Py_RETURN_FALSE;
   {
