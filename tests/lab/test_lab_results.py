@@ -213,7 +213,7 @@ def test_each_trial_tells_where_it_comes_from(study):
     assert record["definition"] == study.plan.trials[0].definition.to_json()
     environment = record["environment"]
     names = {"torch", "threads", "instructions", "device", "kernel"}
-    assert names | {"kernel_revision", "data"} == set(environment)
+    assert names | {"kernel_revision", "data", "maker"} == set(environment)
     assert environment["threads"] == 1
     origin = record["origin"]
     assert origin["processor"]

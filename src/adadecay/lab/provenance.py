@@ -22,11 +22,11 @@ def version(package: str) -> str | None:
 
 
 @functools.cache
-def processor() -> str:
-    """Return the name of the processor."""
+def processor(field: str = "model name") -> str:
+    """Return the name of the processor, or another field that Linux knows of it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
+            if line.startswith(field):
                 return line.partition(":")[2].strip()
     except OSError:
         pass
@@ -80,6 +80,7 @@ def environment(*, device: str, threads: int, **others: bool) -> dict[str, Any]:
     found = {
         "torch": str(torch.__version__),  # its own class would bring torch along
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "maker": processor("vendor_id"),  # of the CPU: MKL's last bits depend on it
         "threads": threads,
         "device": device,
         **kernel(),
