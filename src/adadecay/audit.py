@@ -76,7 +76,7 @@ class DecayAudit:
         kinds = {
             "coupled": "adds λw to the gradient",
             "decoupled": f"shrinks the weights {self.order} its step by {size}",
-            "both": "shrinks the weights, which is adding λw to the gradient here",
+            "both": "shrinks the weights, here the same as adding λw to the gradient",
             "none": f"does nothing with its weight_decay in {STEPS} steps",
             "other": "decays in a way that is neither coupled nor decoupled",
         }

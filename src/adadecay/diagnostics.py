@@ -8,7 +8,7 @@ sample of each tensor.
 
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -88,11 +88,8 @@ def _measure(
     optimizer: Any, model: nn.Module | None, samples: int, *, taken: bool = False
 ) -> list[LayerRates]:
     groups, labels = collected(optimizer, model)
-    if not taken and not any(tensors.params for tensors in groups):
-        raise ValueError(
-            "no parameter has a gradient, so there is no θ to describe: call measure "
-            "after backward() and before zero_grad()"
-        )
+    if not taken:
+        check_gradients(groups, "measure")
     rows = {}
     found = present_decays(optimizer, taken=taken)
     for tensors, indices, params, coefficient, thetas in found:
@@ -107,6 +104,15 @@ def _measure(
                 described = *_describe(values, weights, decay_rate), decay_rate
                 rows[key] = LayerRates(labels[key], param.numel(), *described)
     return [rows[param] for param in labels if param in rows]
+
+
+def check_gradients(groups: list[GroupTensors], caller: str) -> None:
+    """Refuse to describe θ where nothing has a gradient."""
+    if not any(tensors.params for tensors in groups):
+        raise ValueError(
+            f"no parameter has a gradient, so there is no θ to describe: call {caller} "
+            "after backward() and before zero_grad()"
+        )
 
 
 def present_decays(optimizer: Any, *, taken: bool = False) -> Iterator[Any]:
@@ -224,8 +230,14 @@ class Monitor:
             raise ValueError(
                 f"every={every} and samples={samples} must both be at least 1"
             )
+        given = list(writers) if isinstance(writers, Iterable) else [None]
+        if not all(map(callable, given)):
+            raise TypeError(
+                f"writers must be a list of functions, for example "
+                f"[JsonLines('theta.jsonl')], not {writers!r}"
+            )
         collected(optimizer)
-        self.writers, self.every, self.model = list(writers), every, model
+        self.writers, self.every, self.model = given, every, model
         self.samples, self.step = samples, start_step
         self._handle = optimizer.register_step_post_hook(self._after)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay.diagnostics import collected, present_decays
+from adadecay.diagnostics import check_gradients, collected, present_decays
 from adadecay.extras import missing_lab
 
 __all__ = ["plot_rates"]
@@ -58,7 +58,8 @@ def plot_rates(
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
     """Return θ of one tensor."""
-    _, labels = collected(optimizer, model)
+    groups, labels = collected(optimizer, model)
+    check_gradients(groups, "plot_rates")
     if name not in labels.values():
         named = model or any("param_names" in each for each in optimizer.param_groups)
         raise ValueError(

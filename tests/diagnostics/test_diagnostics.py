@@ -186,6 +186,11 @@ def test_errors():
     optimizer = MAKERS["AdaDecay"](model)
     with pytest.raises(ValueError, match="every=0"):
         Monitor(optimizer, [], every=0)
+    for writers in (JsonLines("x"), ["x"], "x"):
+        with pytest.raises(TypeError, match="writers must be a list of functions"):
+            Monitor(optimizer, writers)
+    with pytest.raises(ValueError, match=r"call plot_rates after backward\(\) and"):
+        plot_rates(optimizer, "0.weight")
     backward(model)
     with pytest.raises(ValueError, match=r"called '7.weight'; there are: 0.weight"):
         plot_rates(optimizer, "7.weight")

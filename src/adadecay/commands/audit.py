@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-CHANGES = {True: "takes other steps", False: "takes the same steps"}
+CHANGES = {True: "changes the steps themselves", False: "only turns the decay off"}
 WORDS = {"true": True, "false": False, "none": None}
 
 

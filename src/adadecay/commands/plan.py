@@ -133,8 +133,9 @@ def _print_needed(
         needed = pairs_needed(detect, spread, comparisons=count)
         most = max(most, needed)
         typer.echo(
-            f"{cell}: {needed} trials find a difference of {detect:g} four times in "
-            f"five ({family}; paired differences deviate by {spread:.2g})."
+            f"{cell}: {needed} trials find a difference of {detect:g} with a "
+            f"probability of 80 % ({family}; standard deviation of paired differences "
+            f"{spread:.2g})."
         )
     larger = study.vary(trials=most)
     states = read_states(larger.plan, study.folder)
