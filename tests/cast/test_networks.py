@@ -138,6 +138,13 @@ def test_bad_input_is_refused(name, change, words):
         networks.make(name, **given)
 
 
+def test_what_is_no_network_is_refused():
+    given = {"input_shape": GREY, "classes": 10, "generator": seeded()}
+    words = "math:gcd must return a torch.nn.Module, but it returned int"
+    with pytest.raises(TypeError, match=words):
+        networks.make("math:gcd", **given)
+
+
 @pytest.mark.parametrize("name", ["vgg-9", "lenet-4", "denseconv", "resnet-18"])
 def test_the_smallest_image_works(name):
     side = NETWORKS.get(name).facts["smallest_image"]

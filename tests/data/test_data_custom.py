@@ -203,7 +203,12 @@ MISTAKES = {
     "three members": (((X, Y, Y), PAIRS[1]), ValueError, "3 members"),
     "iterator": ((iter([]), PAIRS[1]), TypeError, "map-style dataset"),
     "empty": ((Rows([]), PAIRS[1]), ValueError, "is empty"),
-    "no pair": ((Rows([1, 2]), PAIRS[1]), TypeError, "no pair"),
+    "no pair": ((Rows([1, 2]), PAIRS[1]), TypeError, "not a pair"),
+    "inputs, targets": (
+        (X, Y),
+        TypeError,
+        r"train part of m:f is .* pair: expected \(train, test\), each \(inputs, targ",
+    ),
     "uneven": (
         (Rows([(X[0], 1), (X[0, :2], 1)]), PAIRS[1]),
         ValueError,

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -126,6 +127,13 @@ def test_the_users_traceback_is_short(file):
     assert "ArithmeticError: the sum of my layers is wrong" in ran.output
     assert "lab_own.py" in ran.output
     assert "adadecay/lab" not in ran.output
+    assert "1 trial failed. Fix the error, then go on with: adadecay" in ran.output
+    measured = _invoke("plan", file, "--measure")
+    assert measured.exit_code == 2
+    assert "digits/faulty_network sgd cannot be trained" in measured.output
+    assert "ArithmeticError: the sum of my layers is wrong" in measured.output
+    assert re.search(r"lab_own.py.*in faulty_network", measured.output)
+    assert "adadecay/lab" not in measured.output
 
 
 @pytest.mark.parametrize(

@@ -151,13 +151,15 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     if outcome.interrupted:
         typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
     elif outcome.failed:
-        typer.echo(f"{plural(len(outcome.failed), 'trial')} failed. {how_to_go_on()}")
+        failed = plural(len(outcome.failed), "trial")
+        first = "Fix the error, then go on with"
+        typer.echo(f"{failed} failed. {how_to_go_on(first)}")
     return outcome
 
 
-def how_to_go_on() -> str:
+def how_to_go_on(first: str = "To go on") -> str:
     """Name the command that resumes this one."""
-    return f"To go on: adadecay {shlex.join(sys.argv[1:])}"
+    return f"{first}: adadecay {shlex.join(sys.argv[1:])}"
 
 
 def exit_status(outcome: "Outcome") -> int:

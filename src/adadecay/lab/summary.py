@@ -22,6 +22,7 @@ from adadecay.lab.files import (
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.scoring import trimmed_average
 from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
+from adadecay.lab.spec_file import SpecError
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,14 @@ def measure(
 
     Each is trained for so many seconds, an epoch at most. A user's own training loop
     cannot be measured so.
+
+    Raises:
+        SpecError: the code of a trial raises; its message ends with where.
     """
     import torch
 
+    from adadecay.lab.datasets import DatasetError
+    from adadecay.lab.engines.run_trial import own_traceback
     from adadecay.lab.training.loop import NetworkTraining
 
     kinds = {t.definition.timing: t for t in trials if t.definition.trainer is None}
@@ -141,8 +147,16 @@ def measure(
         found = {}
         for number, (kind, trial) in enumerate(kinds.items(), start=1):
             say(f"{number} of {len(kinds)}: {trial.cell.name} {trial.label}")
-            training = NetworkTraining(trial.definition, cpu)
-            found[kind] = training.estimate_epoch_seconds(seconds)
+            try:
+                training = NetworkTraining(trial.definition, cpu)
+                found[kind] = training.estimate_epoch_seconds(seconds)
+            except DatasetError:
+                raise
+            except Exception as error:
+                raise SpecError(
+                    f"{trial.cell.name} {trial.label} cannot be trained; the error "
+                    f"is:\n{own_traceback(error).rstrip()}"
+                ) from error
         return found
     finally:
         torch.set_num_threads(threads)

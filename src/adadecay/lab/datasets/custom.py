@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adadecay.lab.datasets.dataset import Dataset, Split
 
 _PROBED = 32
+_EXPECTED = "expected (train, test), each (inputs, targets)"
 _OPTIONS = ("classes", "mean", "std", "scale", "augment")
 
 
@@ -115,8 +116,12 @@ def _read_split(name: str, part: str, given: Any) -> Split:
         pair = given.tensors
     if pair is not None:
         if len(pair) != 2:
-            raise ValueError(f"{where} has {len(pair)} members, not inputs, targets.")
+            raise ValueError(f"{where} has {len(pair)} members: {_EXPECTED}.")
         inputs, targets = (_as_array(where, value) for value in pair)
+    elif isinstance(given, np.ndarray) or hasattr(given, "detach"):
+        raise TypeError(
+            f"{where} is a single {type(given).__name__}, not a pair: {_EXPECTED}."
+        )
     elif hasattr(given, "__len__") and hasattr(given, "__getitem__"):
         inputs, targets = _read_rows(where, given)
     else:
@@ -156,7 +161,7 @@ def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 def _read_row(where: str, rows: Any, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
     row = rows[index]
     if not isinstance(row, tuple | list) or len(row) != 2:
-        raise TypeError(f"Row {index} of {where} is no pair (input, target).")
+        raise TypeError(f"Row {index} of {where} is not a pair (input, target).")
     return _as_array(where, row[0]), _as_array(where, row[1])
 
 

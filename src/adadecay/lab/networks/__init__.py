@@ -55,7 +55,8 @@ def make(
     maker = entry.load()
     given = {"input_shape": input_shape, "classes": classes}
     if entry.own:
-        return _make_own(maker, given | {"generator": generator}, checked, generator)
+        given |= {"generator": generator}
+        return _make_own(name, maker, given, checked, generator)
     _check_input(entry, input_shape, classes)
 
     import torch
@@ -87,6 +88,7 @@ def _check_input(entry: Entry, shape: tuple[int, int, int], classes: int) -> Non
 
 
 def _make_own(
+    name: str,
     maker: Callable[..., "nn.Module"],
     given: dict[str, Any],
     arguments: dict[str, Any],
@@ -103,4 +105,10 @@ def _make_own(
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        return maker(**given, **arguments)
+        network = maker(**given, **arguments)
+    if not isinstance(network, torch.nn.Module):
+        raise TypeError(
+            f"{name} must return a torch.nn.Module, but it returned "
+            f"{type(network).__name__}."
+        )
+    return network
