@@ -143,3 +143,21 @@ def test_the_command_line_imports_no_torch_for_help():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_a_page_is_not_replaced_by_one_without_any_result(tmp_path):
+    page = tmp_path / "page.html"
+    given = ["report", "quickstart", "--results", str(tmp_path), "--output", str(page)]
+    page.write_text("the results of before")
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 2
+    assert "no trial of quickstart has finished" in result.output
+    assert "stays as it is" in result.output
+    assert page.read_text() == "the results of before"
+
+
+def test_the_page_says_what_each_optimizer_was_run_with(ran):
+    assert call(ran).exit_code == 0
+    page = (ran.folder / "reports" / f"{ran.name}.html").read_text("utf-8")
+    told = "batch_size 32, epochs 2, lr 0.1, momentum 0.9, weight_decay 0.0005"
+    assert f"sgd: {told}, precision float32, schedule sigmoid" in page

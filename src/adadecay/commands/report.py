@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import JSON, on_study, print_json, stop
-from adadecay.commands.status import name_variants, warn_of_damaged
+from adadecay.commands.status import (
+    describe_earlier,
+    name_variants,
+    warn_of_damaged,
+)
 
 if TYPE_CHECKING:
     from adadecay.lab.stats.analysis import Analysis
@@ -50,6 +54,8 @@ def report(
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
+    if not watch and path.exists():
+        _spare(study, path)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
     if analysis.trials.is_empty():
         name_variants(study)
@@ -64,6 +70,18 @@ def report(
     _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
     if watch:
         _keep_watching(study, path, trim, every)
+
+
+def _spare(study: "Study", path: Path) -> None:
+    """Stop where a page would be replaced by one that says nothing."""
+    from adadecay.lab.summary import count_earlier, read_states
+
+    states = read_states(study.plan, study.folder)
+    if any(state.finished for state in states.values()):
+        return
+    earlier = count_earlier(study.plan, states, study.folder)
+    why = f" {describe_earlier(earlier)}" if earlier else ""
+    stop(f"no trial of {study.name} has finished, so {path} stays as it is.{why}", 2)
 
 
 def page_path(study: "Study") -> Path:

@@ -25,6 +25,7 @@ from adadecay.lab.stats import verdicts
 from adadecay.lab.stats.analysis import Analysis
 
 MOST_CARDS: Final = 24
+NOT_SETTINGS: Final = ("dataset", "network", "trainer", "loss", "metric")
 
 
 def render(analysis: Analysis, *, renew: float | None = None) -> str:
@@ -70,6 +71,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
         "matrix": tables.matrix(analysis),
         "arms": tables.arm_table(analysis),
         "sections": _sections(analysis, figures),
+        "settings": _settings(analysis),
         "seeds": sorted(
             analysis.trials.select("number", "seed").drop_nulls().unique().rows()
         ),
@@ -105,6 +107,32 @@ def _facts(analysis: Analysis) -> list[tuple[str, str]]:
         label = noun if values == {1} else several
         facts.append((" to ".join(map(str, ends)), label))
     return facts
+
+
+def _settings(analysis: Analysis) -> list[str]:
+    """Return what each optimizer was run with, once where all of its cells agree."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for arm in analysis.arms:
+        values = {
+            path.removeprefix("optimizer.").replace(".", " "): value
+            for path, value in arm.values
+            if path.partition(".")[0] not in NOT_SETTINGS
+            and path != "optimizer"
+            and value not in (None, False, 0.0)
+        }
+        told = ", ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in values.items()
+        )
+        found.setdefault(arm.label, {}).setdefault(told, []).append(arm.where)
+    return [
+        f"{label} on {', '.join(where)}: {told}"
+        if len(every) > 1
+        else f"{label}: {told}"
+        for label, every in found.items()
+        for told, where in every.items()
+        if told
+    ]
 
 
 def _sections(analysis: Analysis, figures: list[Figure]) -> list[dict[str, Any]]:
