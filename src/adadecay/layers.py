@@ -157,17 +157,15 @@ def param_groups(
         raise TypeError(
             f"param_groups needs the model itself, but it is a {type(model).__name__}"
         )
-    decaying: dict[nn.Parameter, str] = {}
-    others: dict[nn.Parameter, str] = {}
+    found: dict[bool, dict[nn.Parameter, str]] = {True: {}, False: {}}
     for path, module in model.named_modules():
         for name, param in module.named_parameters(path, recurse=False):
             if param.requires_grad:
-                kind = decaying if _decays(module, name, exclude) else others
-                kind.setdefault(param, name)
-    rest = {param: name for param, name in others.items() if param not in decaying}
+                found[_decays(module, name, exclude)].setdefault(param, name)
+    rest = {p: name for p, name in found[False].items() if p not in found[True]}
     return [
         {"params": [(n, p) for p, n in named.items()], "weight_decay": value}
-        for named, value in ((decaying, weight_decay), (rest, 0.0))
+        for named, value in ((found[True], weight_decay), (rest, 0.0))
         if named
     ]
 

@@ -78,7 +78,8 @@ def _run(
 ) -> Iterator[Event]:
     device = choose_device(settings.device, worker)
     others = {"compile": settings.compile, "cudnn_benchmark": settings.cudnn_benchmark}
-    torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+    if torch.backends.cudnn.benchmark != settings.cudnn_benchmark:
+        torch.backends.cudnn.benchmark = settings.cudnn_benchmark
     training = prepare(job.trial.definition, device, compiled=settings.compile)
     here = environment(device=str(device), threads=settings.threads, **others)
     here["data"] = training.digest
