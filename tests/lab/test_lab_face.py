@@ -84,9 +84,35 @@ def test_help_names_flags_without_types():
     assert "run [OPTIONS] STUDY\n" in said
     audit = _invoke("audit", "--help").stdout
     assert "audit [OPTIONS] MODULE:CLASS [KEY=VALUE]...\n" in audit
+    assert "fetch [OPTIONS] NAMES...\n" in _invoke("data", "fetch", "--help").stdout
+    assert "list [OPTIONS] KIND\n" in _invoke("list", "--help").stdout
+    assert "claims [OPTIONS] [FOLDER]\n" in _invoke("claims", "--help").stdout
     assert "--plain  " in said
     commands = _invoke("--help").stdout.partition("Commands:")[2].split("\n")
     assert [line.split()[0] for line in commands[1:4]] == ["demo", "run", "plan"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("list", "foo"), "Invalid value for 'KIND': 'foo' is not one of"),
+        (("run", "smoke", "--device", "tpu"), "value for --device: 'tpu' is none of"),
+        (("run", "smoke", "--engine", "foo"), "value for --engine: 'foo' is none of"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_its_name(words, said):
+    done = _invoke(*words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_no_table_is_written_where_nothing_was_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = _invoke("results", "quickstart")
+    assert done.exit_code == 2
+    assert "no trial of quickstart has been run in results" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_that_closes_is_no_mistake(tmp_path):
@@ -107,7 +133,7 @@ def test_the_verdict_comes_with_its_comparisons(ran):
 
 
 def test_the_shell_completes_studies_and_names(ran):
-    assert complete_study("mi") == ["mine.toml", "mine"]
+    assert complete_study("mine") == ["mine.toml", "mine"]
     assert "paper/decay" in complete_study("paper/")
     assert complete_only("net") == ["network="]
     assert complete_only("network=nn-") == ["network=nn-2", "network=nn-3"]

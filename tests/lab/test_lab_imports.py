@@ -58,7 +58,8 @@ def test_only_run_and_measure_import_what_a_study_names(tmp_path, words, imports
         text=True,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
+    # There are no results to export.
+    assert ran.returncode == (2 if words[0] == "results" else 0), ran.stderr
     assert marker.exists() is imports
 
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import Study, run
+from adadecay.lab.files import StoreError
 from adadecay.lab.stats.snapshot import (
     finished_ids,
     keep,
@@ -111,10 +112,8 @@ def test_a_label_that_only_the_larger_study_needs_is_given_to_old_trials(tmp_pat
 
 def test_another_study_cannot_join(whole, tmp_path):
     keep(whole, tmp_path)
-    words = ["results", "smoke", "--results", str(tmp_path / "none")]
-    done = CliRunner().invoke(app, [*words, "--keep", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "holds a snapshot of 'quickstart'" in done.output
+    with pytest.raises(StoreError, match="holds a snapshot of 'quickstart'"):
+        keep(Study("smoke", results=tmp_path / "none"), tmp_path)
 
 
 def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
@@ -129,6 +128,7 @@ def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
     done = CliRunner().invoke(app, [*words, "--workers", "0", "--plain"])
     assert done.exit_code == 0, done.output
     assert "In the snapshots: 6 of 6 trials" in done.output
+    assert "Nothing is left to run." in done.output
     words[9] = str(tmp_path / "new")
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2

@@ -13,7 +13,10 @@ __all__ = ["claims"]
 
 def claims(
     folder: Annotated[
-        Path, typer.Argument(help="A folder of snapshots.", show_default=True)
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A folder of snapshots.", show_default=True
+        ),
     ] = Path("evidence"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

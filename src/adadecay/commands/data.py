@@ -75,7 +75,9 @@ def _state(name: str, path: Path) -> dict[str, str]:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Which datasets.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="Which datasets.")
+    ],
     source: Annotated[
         str | None,
         typer.Option(
@@ -118,7 +120,10 @@ def fetch(
 def verify_datasets(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Which datasets; all that are cached when none is named."),
+        typer.Argument(
+            metavar="NAMES",
+            help="Which datasets; all that are cached when none is named.",
+        ),
     ] = None,
 ) -> None:
     """Read every byte of the cached datasets and compare their SHA-256."""

@@ -31,7 +31,10 @@ class Kind(StrEnum):
 
 
 def list_(
-    kind: Annotated[Kind, typer.Argument(help="Which of them.", show_default=False)],
+    kind: Annotated[
+        Kind,
+        typer.Argument(metavar="KIND", help="Which of them.", show_default=False),
+    ],
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="As a Markdown table.")
     ] = False,

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -80,11 +81,20 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Command(TyperCommand):
-    """A command whose usage names its arguments without braces: ``STUDY``."""
+    """A command that speaks of its arguments without braces, and of pydantic never."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        pieces = super().collect_usage_pieces(ctx)
+        return [re.sub("[{}]", "", piece) for piece in pieces]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 def print_json(value: Any) -> None:

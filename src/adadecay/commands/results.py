@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adadecay.commands.options import on_study
+from adadecay.commands.options import on_study, stop
 from adadecay.commands.status import name_variants, warn_of_damaged
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ def results(
     warn_of_damaged(tables.trials.to_dicts())
     if tables.epochs.is_empty():
         name_variants(study)
+    if set(tables.trials["status"]) == {"waiting"}:
+        nothing = f"no trial of {study.name} has been run in {study.folder}"
+        stop(f"{nothing}, so there is nothing to export.", 2)
     paths: list[Path] = []
     if keep is not None:
         from adadecay.lab.stats.snapshot import keep as write

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -88,7 +88,9 @@ def run(
     results import none of them.
     """
     if device not in (None, "auto", "cpu", "cuda"):
-        raise typer.BadParameter(f"{device!r} is none of auto, cpu, cuda.")
+        _refuse("--device", device, "auto, cpu, cuda")
+    if engine not in ("local", "ray"):
+        _refuse("--engine", engine, "local, ray")
     if engine == "ray":  # refused before anything is printed
         from adadecay.lab.engines.ray.connection import import_ray
 
@@ -111,6 +113,11 @@ def run(
     raise typer.Exit(exit_status(outcome))
 
 
+def _refuse(option: str, value: str | None, allowed: str) -> NoReturn:
+    message = f"{value!r} is none of {allowed}."
+    raise typer.BadParameter(message, param_hint=option)
+
+
 def _without(study: "Study", folders: list[Path]) -> "Study":
     from adadecay.lab.scoring import plural
     from adadecay.lab.stats.snapshot import finished_ids
@@ -121,6 +128,10 @@ def _without(study: "Study", folders: list[Path]) -> "Study":
     whole = plural(len(study.plan.unique), "trial")
     typer.echo(f"In the snapshots: {skipped} of {whole}.")
     if not rest.plan.trials:
+        typer.echo(
+            "Nothing is left to run. `adadecay claims FOLDER` judges the paper's "
+            "claims with these trials; without --have they are run again."
+        )
         raise typer.Exit(0)
     return rest
 

@@ -17,13 +17,18 @@ class UnknownNameError(ValueError):
 
 
 def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
+    return UnknownNameError(f"Unknown {what} {name!r}.{offer(name, allowed)}")
+
+
+def offer(name: str, allowed: Iterable[str]) -> str:
+    """Say which of the allowed names was probably meant, and what they are."""
     names = list(allowed)
     near = [each for each in names if each.lower() == name.lower()]
     near = near or get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(names[:30]) if names else "none"
     listed += ", …" if len(names) > 30 else ""
-    return UnknownNameError(f"Unknown {what} {name!r}.{hint} Allowed: {listed}.")
+    return f"{hint} Allowed: {listed}."
 
 
 @dataclass(frozen=True)

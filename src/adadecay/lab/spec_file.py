@@ -15,7 +15,7 @@ from adadecay.lab.datasets import DATASETS
 from adadecay.lab.names import find_mistake
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.registry import Registry
+from adadecay.lab.registry import Registry, offer
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.settings import method_name, shown
 from adadecay.lab.spec import CellSpec, StudySpec, as_list, as_table
@@ -203,24 +203,21 @@ def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     names = {name for table in tables for name in optimizer_names(table)}
     baseline = values.get("baseline")
     if isinstance(baseline, str) and baseline not in names:
-        listed = ", ".join(sorted(names))
-        yield error_at(
-            ["baseline"], f"baseline {baseline!r} is none of the optimizers: {listed}"
-        )
+        message = f"{baseline!r} is none of the study's optimizers."
+        yield error_at(["baseline"], message + offer(baseline, sorted(names)))
     given = {key for table in tables for key in table} - {"name", "label", "rule"}
     for argument in as_list(values.get("chosen", ())):
         if argument not in given:
-            message = f"chosen {argument!r} is given to none of the optimizers, which "
-            message += f"have {', '.join(sorted(given)) or 'no arguments'}"
-            yield error_at(["chosen"], message)
+            message = f"{argument!r} is given to none of the optimizers."
+            yield error_at(["chosen"], message + offer(str(argument), sorted(given)))
     score = str(values.get("score"))
     if not values.get("chosen") or values.get("holdout"):
         return
     if not values.get("trainer"):
-        message = "chosen needs data to choose on: hold some out, as holdout = 0.1"
+        message = "needs data to choose on: hold some out, as holdout = 0.1"
         yield error_at(["chosen"], message)
     elif not score.startswith("test_"):
-        message = f"chosen needs a trainer that yields validation_{score}, measured on "
+        message = f"needs a trainer that yields validation_{score}, measured on "
         message += f"held-out data, beside the score: score = 'test_{score}'"
         yield error_at(["chosen"], message)
 
