@@ -41,7 +41,7 @@ def test_commands_are_found_at_all():
         ("adadecay run paper/comparisons", "paper/comparisons"),
         ("adadecay run quickstart --only network=vgg-9", "vgg-9"),
         ("adadecay list network", "network"),
-        ("adadecay data fetch", "names"),
+        ("adadecay data fetch", "NAMES"),
         ("adadecay bench stepp", "stepp"),
         ("make demon", "demon"),
     ],

@@ -97,7 +97,7 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     )
     done = CliRunner().invoke(app, [*words, "--detect", "0.1", "--deviation", "0.2"])
     assert f"any cell: {pairs_needed(0.1, 0.2)} trials find" in done.output
-    assert "(1 comparison, 95 %" in done.output
+    assert "0.1 with a probability of 80 % (1 comparison, 95 %;" in done.output
     words[-1] = str(tmp_path)
     done = CliRunner().invoke(app, [*words, "--detect", "0.1"])
     assert "Give --deviation" in done.output

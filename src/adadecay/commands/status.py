@@ -65,7 +65,7 @@ def name_variants(study: "Study") -> None:
             others.append(f"'{name}'")
     if others:
         names = ", ".join(others)
-        typer.echo(f"{study.name} itself was not run, only {names}.", err=True)
+        typer.echo(f"{study.name} was not run, only {names}.", err=True)
 
 
 def full_name(trial: "Trial") -> str:
