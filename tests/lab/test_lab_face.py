@@ -115,12 +115,6 @@ def test_no_table_is_written_where_nothing_was_run(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_variants_that_were_run_are_named(ran):
-    said = _invoke("results", "mine.toml", "--trials", 3, "--seed", 1)
-    assert said.exit_code == 2
-    assert "mine[trials=3,seed=1] was not run, only 'mine'." in said.stderr
-
-
 def test_a_pipe_that_closes_is_no_mistake(tmp_path):
     command = [sys.executable, "-m", "adadecay", "plan", "quickstart", "--json"]
     read, write = os.pipe()

@@ -52,9 +52,9 @@ def test_a_study_that_was_run_is_found_by_its_name(file, tmp_path, monkeypatch):
 
 def test_what_was_run_of_a_file_is_named_where_nothing_else_was(file):
     assert _invoke("run", file, "--workers", 0, "--epochs", 2).exit_code == 0
-    assert "but of 'mine[epochs=2]'" in _invoke("status", file).output
-    assert "but of 'mine[epochs=2]'" in _invoke("results", file).output
-    assert "but of" not in _invoke("status", "mine[epochs=2]").output
+    assert "mine was not run, only 'mine[epochs=2]'." in _invoke("status", file).output
+    assert "mine was not run, only 'mine[epochs=2]'." in _invoke("results", file).output
+    assert "was not run" not in _invoke("status", "mine[epochs=2]").output
 
 
 def test_two_files_of_one_name_are_not_mixed(file, tmp_path):
