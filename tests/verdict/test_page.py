@@ -178,10 +178,10 @@ def test_equal_scores_everywhere():
 
 
 def test_few_pairs_say_how_far_their_interval_can_be_trusted():
-    assert "simulations when only one of the optimizers" in text_of(
+    assert "where only one of the optimizers sometimes ends badly" in text_of(
         StudyData(two_arms(trials=5))
     )
-    assert "simulations when only one of the optimizers" not in text_of(
+    assert "where only one of the optimizers sometimes ends badly" not in text_of(
         StudyData(two_arms(trials=30))
     )
 

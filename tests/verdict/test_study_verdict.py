@@ -131,3 +131,20 @@ def test_so_many_pairs_find_it_four_times_in_five(difference, deviation, compari
     level = 1 - 0.05 / comparisons  # Bonferroni's, which Holm's first step has too
     found = sum(trimmed_t(sample, level=level).low > 0 for sample in samples)
     assert abs(found / 500 - 0.8) < 0.06
+
+
+def test_a_verdict_says_that_settings_were_chosen(tmp_path):
+    rates = {"lr": [0.03, 0.1]}
+    study = Study(
+        name="tuned-digits",
+        results=tmp_path,
+        dataset={"name": "digits", "rows": 64},
+        network="nn-2",
+        optimizers=[{"name": "sgd", **rates}, {"name": "adadecay", **rates}],
+        holdout=0.25,
+        chosen=["lr"],
+        trials=2,
+        epochs=1,
+    )
+    adadecay.lab.run(study, workers=0, progress=False)
+    assert "Each is at its best lr, chosen on held-out data." in study.verdict()

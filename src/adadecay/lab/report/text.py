@@ -191,9 +191,11 @@ def _answer(analysis: Analysis, numbers: Numbers) -> str:
     )
     if not effects:
         return "Nothing is judged: settings were chosen on the scores shown."
-    if len(analysis.comparisons) == 1:
-        return _only(analysis.comparisons[0], numbers)
-    return _several(analysis)
+    alone = len(analysis.comparisons) == 1
+    found = _only(analysis.comparisons[0], numbers) if alone else _several(analysis)
+    if chosen := " and ".join(analysis.data.chosen):
+        found += f" Each is at its best {chosen}, chosen on held-out data."
+    return found
 
 
 def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
