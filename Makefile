@@ -14,7 +14,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The kernel is compiled at install time, so its sources make the install stale too.
 BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/adadecay/csrc/*.hpp)
-# One thread each for torch and its like; tests that wait leave a core to two more workers.
+# One thread each for torch and its like; tests that wait leave a core to a third worker.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test lint docs bench gpu soak dist lock clean
@@ -24,7 +24,7 @@ demo: $(VENV)/.demo
 
 test: lint
 	@if [ "$$CI" = true ]; then sh tools/chromium.sh; fi
-	$(PYTEST) -n 4 --dist worksteal tests
+	$(PYTEST) -n 3 --dist worksteal tests
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
