@@ -55,7 +55,7 @@ def report(
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
     if not watch and path.exists():
-        _spare(study, path)
+        _refuse_empty(study, path)
     analysis = _write_page(study, path, trim, renew=every if watch else None)
     if analysis.trials.is_empty():
         name_variants(study)
@@ -72,7 +72,7 @@ def report(
         _keep_watching(study, path, trim, every)
 
 
-def _spare(study: "Study", path: Path) -> None:
+def _refuse_empty(study: "Study", path: Path) -> None:
     """Stop where a page would be replaced by one that says nothing."""
     from adadecay.lab.summary import count_earlier, read_states
 
