@@ -54,9 +54,8 @@ def report(
     path = output or page_path(study)
     if path.suffix.lower() not in (".html", ".htm"):
         stop(f"--output {path}: must end in .html.", 2)
-    if not watch and path.exists():
-        _refuse_empty(study, path)
-    analysis = _write_page(study, path, trim, renew=every if watch else None)
+    renew = every if watch else None
+    analysis = _write_page(study, path, trim, renew=renew, spare=not watch)
     if analysis.trials.is_empty():
         name_variants(study)
     warn_of_damaged(analysis.data.problems)
@@ -77,8 +76,6 @@ def _refuse_empty(study: "Study", path: Path) -> None:
     from adadecay.lab.summary import count_earlier, read_states
 
     states = read_states(study.plan, study.folder)
-    if any(state.finished for state in states.values()):
-        return
     earlier = count_earlier(study.plan, states, study.folder)
     why = f" {describe_earlier(earlier)}" if earlier else ""
     stop(f"no trial of {study.name} has finished, so {path} stays as it is.{why}", 2)
@@ -90,13 +87,16 @@ def page_path(study: "Study") -> Path:
 
 
 def _write_page(
-    study: "Study", path: Path, trim: float, *, renew: float | None
+    study: "Study", path: Path, trim: float, *, renew: float | None, spare: bool = False
 ) -> "Analysis":
     from adadecay.lab.report import write
     from adadecay.lab.stats.analysis import analyse
     from adadecay.lab.stats.data import load
 
     analysis = analyse(load(study), trim=trim)
+    done = analysis.counts["done"] or analysis.counts["diverged"]
+    if spare and not done and path.exists():
+        _refuse_empty(study, path)
     try:
         write(analysis, path, renew=renew)
     except OSError as error:
