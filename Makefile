@@ -17,13 +17,17 @@ BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/a
 # One thread each for torch and its like; tests that wait leave a core to a third worker.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test lint docs bench gpu soak dist lock clean
+.PHONY: demo test pytest lint docs bench gpu soak dist lock clean
 
 demo: $(VENV)/.demo
 	$(BIN)/adadecay demo
 
-test: lint
+# mypy takes a minute of one core, so it runs beside the tests.
+test: $(VENV)/.test
 	@if [ "$$CI" = true ]; then sh tools/chromium.sh; fi
+	@$(MAKE) --no-print-directory -j2 lint pytest
+
+pytest: $(VENV)/.test
 	$(PYTEST) -n 3 --dist worksteal tests
 
 lint: $(VENV)/.test

@@ -83,7 +83,7 @@ def pictures(values: Values) -> dict[str, Figure]:
 
 def digest(figure: Figure) -> str:
     """Name the numbers and words of a figure: its letters depend on the fonts here."""
-    told = "\n".join([figure.title, figure.caption, figure.table.write_csv()])
+    told = "\n".join([figure.title, figure.section.lead, figure.table.write_csv()])
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
@@ -131,9 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("--reports", type=Path, help="write report pages here")
-    parser.add_argument("--root", type=Path, default=HERE, help="of the repository")
     given = parser.parse_args()
-    values = Values(given.root)
+    values = Values(HERE)
     if given.check:
         wrong = [f"{name} has drifted" for name in drifted(values)]
         sys.exit("\n".join([*wrong, "Run: python tools/docs.py"]) if wrong else 0)

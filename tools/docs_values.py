@@ -19,7 +19,7 @@ import polars as pl
 from adadecay.commands.list import rows as listed
 from adadecay.lab import paper
 from adadecay.lab.report.caveats import caveats
-from adadecay.lab.report.charts import forest_of_all, forest_of_contrasts
+from adadecay.lab.report.charts import forests, overview
 from adadecay.lab.report.lines import effective_decays, sweeps
 from adadecay.lab.report.style import Figure, Theme
 from adadecay.lab.report.tables import Table, arm_table, comparison_table
@@ -28,12 +28,12 @@ from adadecay.lab.scoring import plural
 from adadecay.lab.stats.analysis import (
     SMALLER_DECAY,
     Analysis,
-    ClaimRow,
     analyse,
     analyse_all,
-    claim_rows,
     unite,
+    unite_claims,
 )
+from adadecay.lab.stats.claims import ClaimResult
 from adadecay.lab.stats.compare import Comparison
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import DECAY, Pair
@@ -108,11 +108,9 @@ class Values:
     def studies(self) -> dict[str, Analysis]:
         """The analysis of each snapshot, by the name of its folder."""
         folder = self.root / "evidence"
-        found = sorted({path.parent for path in folder.glob("**/results.*")})
+        found = sorted({path.parent for path in folder.glob("**/results.parquet")})
         names = [path.relative_to(folder).as_posix() for path in found]
-        return {
-            each: analyse(read_snapshot(folder / each, name=each)) for each in names
-        }
+        return {each: analyse(read_snapshot(folder / each)) for each in names}
 
     @functools.cached_property
     def _unions(self) -> list[Analysis]:
@@ -126,14 +124,14 @@ class Values:
         return next((each for each in self._unions if not each.data.chosen), None)
 
     @functools.cached_property
-    def claims(self) -> list[ClaimRow]:
+    def claims(self) -> list[ClaimResult]:
         """Every claim, over everything that was run."""
-        return claim_rows(self._unions)
+        return unite_claims(self._unions)
 
     @functools.cached_property
     def tuned(self) -> list[tuple[Comparison, str]]:
         """AdaDecay − SGD, each at the λ that held-out data prefer, and in words."""
-        claimed = [r.result for r in self.claims if r.result.claim.held_out]
+        claimed = [each for each in self.claims if each.claim.held_out]
         found = [each for result in claimed for each in result.comparisons]
         return [(each, self.gap(self._unions[-1], each, "adadecay")) for each in found]
 
@@ -145,7 +143,7 @@ class Values:
 
     def gain(self, cell: str) -> Comparison | None:
         """Return AdaDecay − SGD at the paper's λ and α; None where it was not run."""
-        named = {row.result.claim.name: row.result for row in self.claims}
+        named = {each.claim.name: each for each in self.claims}
         found = named["beats SGD"].comparisons if named else ()
         return next((each for each in found if each.ours.cell == cell), None)
 
@@ -193,7 +191,7 @@ class Values:
         numbers, c = Numbers.fitting(analysis), judged
         if ours not in (c.ours.label, c.ours.optimizer):
             c = c.turned()
-        return f"{numbers.gap(c.difference)} {numbers.interval(c.interval)}"
+        return f"{numbers.gap(c.difference)} {numbers.interval(*c.ends, c.pairs)}"
 
     def diff(self, study: str, cell: str, ours: str, other: str) -> str:
         """Return a difference for a sentence, with interval and number of pairs."""
@@ -267,11 +265,10 @@ class Values:
 
     @functools.cache  # noqa: B019 - as long as the one object that a run makes
     def figures(self, name: str) -> list[Figure]:
-        """Return the figures on a study's page: differences, sweeps, the decay had."""
+        """Return the figures on a study's page."""
         analysis = self.studies[name]
-        theme, first = Theme.of(analysis), forest_of_all(analysis)
-        rest = [*sweeps(analysis, theme), *effective_decays(analysis, theme)]
-        return rest if first is None else [first, *rest]
+        theme, makers = Theme.of(analysis), (forests, sweeps, effective_decays)
+        return [figure for make in makers for figure in make(analysis, theme)]
 
     @functools.cache  # noqa: B019
     def overview(self) -> Figure | None:
@@ -286,4 +283,4 @@ class Values:
                 if each.ours.cell == cell:
                     known[AGAINST[-1]] = each
             found |= {(cell, name): known[name] for name in AGAINST if name in known}
-        return forest_of_contrasts(found)
+        return overview(found)

@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from adadecay.audit import audit_decay
-    from adadecay.layers import by_module, param_groups
-    from adadecay.optimizer import AdaDecay
-    from adadecay.theta import decay_rates
-    from adadecay.wrap import adaptive_decay
+    from adadecay.audit import audit_decay as audit_decay
+    from adadecay.groups import by_module as by_module
+    from adadecay.groups import param_groups as param_groups
+    from adadecay.optimizer import AdaDecay as AdaDecay
+    from adadecay.theta import decay_rates as decay_rates
+    from adadecay.wrap import adaptive_decay as adaptive_decay
 
 LAZY = {
     "AdaDecay": "adadecay.optimizer",
     "adaptive_decay": "adadecay.wrap",
     "audit_decay": "adadecay.audit",
-    "by_module": "adadecay.layers",
+    "by_module": "adadecay.groups",
     "decay_rates": "adadecay.theta",
-    "param_groups": "adadecay.layers",
+    "param_groups": "adadecay.groups",
 }
-
-__all__ = [
-    "AdaDecay",
-    "__version__",
-    "adaptive_decay",
-    "audit_decay",
-    "by_module",
-    "decay_rates",
-    "param_groups",
-]
+__all__ = ["__version__"]
+__all__ += list(LAZY)
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,8 @@ from torch.optim import Optimizer
 from adadecay import experiments
 from adadecay.copies import STEPS, Bench, apart
 from adadecay.experiments import Kind, Needs, Order
+from adadecay.groups import warn_no_decay
+from adadecay.optimizer import AdaDecay
 
 __all__ = ["AuditError", "DecayAudit", "audit_decay"]
 
@@ -171,6 +173,45 @@ def _examine(bench: Bench) -> DecayAudit:
         reads_weights=experiments.reads_weights(bench),
         needs=needs,
     )
+
+
+def refuse_unsuitable(optimizer: object) -> None:
+    """Refuse what has no decay to take over or no step to enter; warn of no decay.
+
+    This much is seen without an experiment.
+    """
+    name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"adaptive_decay needs a torch.optim.Optimizer, but it was given a {name}"
+        )
+    if isinstance(optimizer, AdaDecay):
+        raise ValueError(
+            f"{name} decays adaptively by itself: use it as it is, or wrap "
+            "torch.optim.SGD"
+        )
+    if hasattr(optimizer, "_decay"):
+        raise ValueError(
+            f"this {name} has adaptive decay already: call its remove() first, or "
+            "leave it as it is"
+        )
+    if not getattr(type(optimizer).step, "hooked", False):
+        raise TypeError(
+            f"{name} only stands in front of another optimizer: give adaptive_decay "
+            "that one, before it is wrapped"
+        )
+    if not all("weight_decay" in group for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name} has a parameter group without weight_decay, so there is no λ for "
+            "the adaptive decay to take over"
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError(
+            f"adaptive_decay does not support {name}(differentiable=True): autograd "
+            "cannot pass through the decay"
+        )
+    nothing = "adaptive_decay changes nothing: give the optimizer a weight_decay"
+    warn_no_decay(optimizer.param_groups, nothing)
 
 
 def verify(optimizer: Optimizer, decoupled: bool) -> tuple[tuple[str, ...], Order]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay.layers import Group
+from adadecay.groups import Group
 
 SIDES = (6, 4, 3, 2)  # the longest sides of a tiny parameter
 # Learning rates and the size of gradients, step by step: what depends on the one, or

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from adadecay import gpu, native, rounding
-from adadecay.layers import Group, Layers
+from adadecay.groups import Group, Layers
 from adadecay.rounding import Rounding
 from adadecay.theta import batches, rates
 
@@ -79,25 +79,23 @@ def collect(
         fused = group["params"] if group.get("fused") else ()
         by_gpu = engine if gpu.DEVICES & {p.device.type for p in fused} else None
         rounds = own.get("stochastic_rounding") and rounding.begin(group, groups)
+        positions = [i for i, p in enumerate(group["params"]) if p.grad is not None]
+        params = [group["params"][i] for i in positions]
+        grads = [param.grad for param in params]
+        buffers = [state.get(param, {}).get("momentum_buffer") for param in params]
+        indices = {position: i for i, position in enumerate(positions)}
+        present = ([indices[i] for i in layer if i in indices] for layer in members)
         options: Any = own["alpha"], own["unit_mean"], decays, change, by_gpu
-        lists: Any = (rounds or None, None, [], [], [], [])
-        found = GroupTensors(group, [], *options, *lists)
-        for position, param in enumerate(group["params"]):
-            if (grad := param.grad) is None:
-                continue
-            found.positions.append(position)
-            found.params.append(param)
-            found.grads.append(grad)
-            found.buffers.append(state.get(param, {}).get("momentum_buffer"))
-            if grad.layout is not torch.strided and (decays or settings is None):
+        lists: Any = (rounds or None, None, positions, params, grads, buffers)
+        found = GroupTensors(group, [*filter(None, present)], *options, *lists)
+        for i, grad in enumerate(grads if decays or settings is None else ()):
+            if grad.layout is not torch.strided:
                 raise RuntimeError(
                     "adaptive weight decay does not support sparse gradients, and that "
-                    f"of parameter {found.name(-1)} has the layout {grad.layout}: make "
+                    f"of parameter {found.name(i)} has the layout {grad.layout}: make "
                     "it dense (nn.Embedding(..., sparse=False))"
                 )
-        indices = {position: i for i, position in enumerate(found.positions)}
-        present = ([indices[i] for i in layer if i in indices] for layer in members)
-        collected.append(found._replace(members=[*filter(None, present)]))
+        collected.append(found)
     return collected
 
 
@@ -118,21 +116,15 @@ def group_rates(
 
     ``kernel`` lets the native kernel compute it where it can.
     """
-    alpha, unit_mean, moments = tensors.alpha, tensors.unit_mean, tensors.moments
+    engine: Any = tensors.engine or (native if kernel else None)
     for batch in batches(tensors.grads, tensors.members):
         grads = [tensors.grads[i] for i in batch.indices]
-        rows = None if moments is None else moments[batch.layers]
-        thetas = None
-        if tensors.engine is not None:
-            thetas = tensors.engine.rates(
-                grads, batch.members, alpha, unit_mean=unit_mean, moments=rows
-            )
-        elif kernel and rows is None:
-            thetas = native.rates(grads, batch.members, alpha, unit_mean)
+        rows = None if tensors.moments is None else tensors.moments[batch.layers]
+        layers = grads, batch.members, tensors.alpha
+        options: Any = {"unit_mean": tensors.unit_mean, "moments": rows}
+        thetas = engine.rates(*layers, **options) if engine else None
         if thetas is None:
-            thetas = rates(
-                grads, batch.members, alpha, unit_mean=unit_mean, moments=rows
-            )
+            thetas = rates(*layers, **options)
         for layer in batch.members if tensors.change else ():
             weights = [tensors.params[batch.indices[i]] for i in layer]
             rule, before = cast(Any, tensors.change), [thetas[i] for i in layer]
@@ -184,28 +176,25 @@ def step(tensors: GroupTensors, *, foreach: bool) -> None:
     lr, weight_decay = group["lr"], group["weight_decay"]
     if isinstance(lr, Tensor) or isinstance(weight_decay, Tensor):
         lr, weight_decay = host_scalar(lr), host_scalar(weight_decay)
-    found: Any = [(range(len(tensors.params)), None)]
-    if tensors.decays:
-        found = group_rates(tensors, kernel=kernel)
+    nothing: Any = [(range(len(tensors.params)), [])]
+    found = group_rates(tensors, kernel=kernel) if tensors.decays else nothing
     for indices, thetas in found:
         lists: Any = (tensors.params, tensors.grads, tensors.buffers)
         params, grads, buffers = ([each[i] for i in indices] for each in lists)
         if tensors.rounding:
             params, grads, buffers = map(rounding.widened, (params, grads, buffers))
-        if thetas is not None and not group["decoupled"]:
+        if thetas and not group["decoupled"]:
             # torch turns the sign of all of it to maximize
             coefficient = -weight_decay if group["maximize"] else weight_decay
             grads = decayed(params, grads, thetas, coefficient)
         else:
-            if thetas is not None:
+            if thetas:
                 shrink_(params, thetas, lr * weight_decay)
             if foreach and group["nesterov"]:  # torch would write into p.grad
                 grads = [grad.clone() for grad in grads]
-        if thetas is not None:
-            thetas.clear()  # the generator still holds the list
-        take = (
-            _sgd_on_device if isinstance(lr, Tensor) and not lr.requires_grad else sgd
-        )
+        thetas.clear()  # the generator still holds the list
+        on_device = isinstance(lr, Tensor) and not lr.requires_grad
+        take = _sgd_on_device if on_device else sgd
         options = {name: group[name] for name in SGD_OPTIONS}
         options |= {"weight_decay": 0, "foreach": foreach, "fused": False}
         take(params, grads, buffers, lr=lr, **options)

@@ -2,14 +2,12 @@
 
 ``measure`` describes the θ of every tensor in a few numbers; ``Monitor`` does so every
 so many steps and hands them to writers (``JsonLines``, ``TensorBoard``, or any function
-of two arguments). θ is computed for all weights, as a step does it, and described by a
-sample of each tensor.
+of two arguments). Means are over all weights, quantiles over a sample of each tensor.
 """
 
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,11 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay import cautious, decay, sharding, wrap
-from adadecay.decay import GroupTensors
+from adadecay import application, decay, sharding
 from adadecay.optimizer import AdaDecay
-from adadecay.rules import Cautious
-from adadecay.sharding import to_local
 
 __all__ = [
     "QUANTILES",
@@ -43,8 +38,9 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class LayerRates:
     """What θ is like in one tensor at one moment.
 
-    ``weight_decay`` is λ_t, what a rule makes of λ. ``effective_decay`` is
-    λ_t Σθw² / Σw², the rate at which the norm shrinks.
+    ``quantiles`` are those of θ at the levels 0.05, 0.25, 0.5, 0.75 and 0.95
+    (``QUANTILES``). ``weight_decay`` is λ_t, what a rule makes of λ.
+    ``effective_decay`` is λ_t Σθw² / Σw², the rate at which the norm shrinks.
     """
 
     name: str
@@ -55,7 +51,6 @@ class LayerRates:
     weight_decay: float
 
 
-@torch.no_grad()
 def measure(
     optimizer: Optimizer, *, model: nn.Module | None = None, samples: int = 1024
 ) -> list[LayerRates]:
@@ -67,8 +62,8 @@ def measure(
         optimizer: an AdaDecay or a wrapped optimizer, after ``backward`` and before
             ``zero_grad``.
         model: gives tensors their names, where the optimizer has none.
-        samples: how many elements of each tensor are looked at, always the same ones;
-            smaller tensors are looked at whole.
+        samples: how many elements of each tensor the quantiles come from, always the
+            same ones; smaller tensors are looked at whole.
 
     Returns:
         One entry for each tensor that decays and has a gradient and elements. Of a
@@ -81,80 +76,62 @@ def measure(
         >>> [rates.name for rates in measure(optimizer, model=model)]
         ['weight', 'bias']
     """
-    return _measure(optimizer, model, samples)
+    return _measure(optimizer, model, samples, "measure")
 
 
+@torch.no_grad()
 def _measure(
-    optimizer: Any, model: nn.Module | None, samples: int, *, taken: bool = False
+    optimizer: Any, model: nn.Module | None, samples: int, caller: str | None
 ) -> list[LayerRates]:
-    groups, labels = collected(optimizer, model)
-    if not taken:
-        check_gradients(groups, "measure")
+    labels, decays = present_decays(optimizer, model, caller)
     rows = {}
-    found = present_decays(optimizer, taken=taken)
-    for tensors, indices, params, coefficient, thetas in found:
-        whole = [tensors.params[i] for i in indices]
-        sampled = [_sample(x, samples) for x in (*thetas, *params)]
-        host = torch.cat(sampled).cpu().double()  # one transfer
-        parts = torch.split(host, [len(part) for part in sampled])
-        decay_rate = float(coefficient)
-        for n, (key, param) in enumerate(zip(whole, params, strict=True)):
-            values, weights = parts[n].numpy(), parts[len(whole) + n].numpy()
-            if param.numel():
-                described = *_describe(values, weights, decay_rate), decay_rate
-                rows[key] = LayerRates(labels[key], param.numel(), *described)
+    for tensors, indices, params, coefficient, thetas in decays:
+        rates = [theta.nan_to_num_(nan=1.0) for theta in thetas]  # of NaN gradients
+        parts = [_sums(*pair) for pair in zip(rates, params, strict=True)]
+        parts += [_sample(theta, samples) for theta in rates]
+        host = torch.cat(parts).cpu().double()  # one transfer
+        split = torch.split(host, [len(part) for part in parts])
+        found = [part.numpy() for part in split]
+        for n, (i, param) in enumerate(zip(indices, params, strict=True)):
+            if size := param.numel():
+                (total, power, decayed), sample = found[n], found[len(params) + n]
+                # Weights that are all zero, or not finite, have no norm to shrink.
+                shrink = decayed / power if 0 < power < np.inf else total / size
+                quantiles = tuple(np.quantile(sample, QUANTILES).tolist())
+                key, decay_now = tensors.params[i], float(coefficient)
+                numbers = float(total) / size, quantiles, decay_now * float(shrink)
+                rows[key] = LayerRates(labels[key], size, *numbers, decay_now)
     return [rows[param] for param in labels if param in rows]
 
 
-def check_gradients(groups: list[GroupTensors], caller: str) -> None:
-    """Refuse to describe θ where nothing has a gradient."""
-    if not any(tensors.params for tensors in groups):
-        raise ValueError(
-            f"no parameter has a gradient, so there is no θ to describe: call {caller} "
-            "after backward() and before zero_grad()"
-        )
+def present_decays(
+    optimizer: Any, model: nn.Module | None = None, caller: str | None = None
+) -> tuple[dict[Tensor, str], Iterator[Any]]:
+    """Return the names of the tensors that decay, and an iterator over them.
 
-
-def present_decays(optimizer: Any, *, taken: bool = False) -> Iterator[Any]:
-    """Yield a group's tensors, indices, the weights here, λ_t, and θ of each.
-
-    These are of the coming step with the present gradients or, with ``taken``, λ_t of
-    the step that was just taken with them. For ``Cautious`` the coming step is tried on
-    a copy of the optimizer.
+    It yields a group's tensors, indices, the weights here, λ_t, and θ of each. These
+    are of the coming step, for a ``caller`` who is told where nothing has a gradient;
+    without one, λ_t is of the step that was just taken.
     """
-    if isinstance(optimizer, AdaDecay):
-        groups, _ = collected(optimizer)
-        for tensors, here, indices, thetas in sharding.all_rates(groups):
-            params = [here.params[i] for i in indices]
-            yield tensors, indices, params, tensors.group["weight_decay"], thetas
-        return
-    own = optimizer._decay_settings.rules
-    tried = any(isinstance(rule, Cautious) for rule in own)
-    due = cautious.due(optimizer) if tried else {}
-    seen: Any = nullcontext(wrap.collected(optimizer))
-    with seen if taken else wrap.foreseen(optimizer) as groups:
-        for *found, thetas in wrap.decays(optimizer, groups):
-            tensors, indices, params, _ = found
-            rates = thetas or [torch.ones(w.shape, device=w.device) for w in params]
-            masks = (due.get(tensors.params[i]) for i in indices)
-            pairs = zip(rates, masks, strict=True)
-            yield *found, [r if m is None else r * to_local(m) for r, m in pairs]
-
-
-def collected(
-    optimizer: Any, model: nn.Module | None = None
-) -> tuple[list[GroupTensors], dict[Tensor, str]]:
-    """Return the tensors that have gradients, and the names of those that decay."""
-    wrapped = hasattr(optimizer, "_decay_settings")
-    if not wrapped and not isinstance(optimizer, AdaDecay):
+    if hasattr(optimizer, "_decay"):
+        found = application.collected(optimizer)
+        decays = application.present_decays(optimizer, taken=caller is None)
+    elif isinstance(optimizer, AdaDecay):
+        found = decay.collect(optimizer.param_groups, optimizer._layers, {})
+        decays = (
+            (tensors, *here, tensors.group["weight_decay"], thetas)
+            for tensors, *here, thetas in sharding.all_rates(found)
+        )
+    else:
         raise TypeError(
             f"{type(optimizer).__name__} has no adaptive decay to look at: give an "
             "AdaDecay, or an optimizer that adaptive_decay has changed"
         )
-    if wrapped:
-        found = wrap.collected(optimizer)
-    else:
-        found = decay.collect(optimizer.param_groups, optimizer._layers, {})
+    if caller and not any(tensors.params for tensors in found):
+        raise ValueError(
+            f"no parameter has a gradient, so there is no θ to describe: call {caller} "
+            "after backward() and before zero_grad()"
+        )
     named = () if model is None else model.named_parameters()
     names: dict[Tensor, str] = {param: name for name, param in named}
     labels = {
@@ -164,28 +141,23 @@ def collected(
         for param, position in zip(tensors.params, tensors.positions, strict=True)
         if tensors.decays
     }
-    return found, labels
+    return labels, decays
 
 
-def _describe(
-    rates: Any, weights: Any, weight_decay: float
-) -> tuple[float, tuple[float, ...], float]:
-    """Return mean, quantiles and effective decay of a sample of θ and |w|."""
-    rates, power = np.nan_to_num(rates, nan=1.0), np.square(weights)  # a NaN gradient
-    mean, total = float(rates.mean()), float(power.sum())
-    # Weights that are all zero, or not finite, have no norm to shrink.
-    shrink = float(rates @ power) / total if 0 < total < np.inf else mean
-    levels = np.linspace(0, 1, len(rates))
-    quantiles = tuple(np.interp(QUANTILES, levels, np.sort(rates)).tolist())
-    return mean, quantiles, weight_decay * shrink
+def _sums(rates: Tensor, weights: Tensor) -> Tensor:
+    """Return the sums of θ, w² and θw² over a tensor."""
+    size = weights.abs() if weights.is_complex() else weights
+    size = size.to(rates.dtype)
+    weighted = torch.dot((rates * size).reshape(-1), size.reshape(-1))
+    return torch.stack([rates.sum(), torch.linalg.vector_norm(size) ** 2, weighted])
 
 
 def _sample(tensor: Tensor, samples: int) -> Tensor:
-    """Return some elements of a tensor, or all of few, as real numbers."""
-    flat = tensor.detach().reshape(-1)
+    """Return some elements of a tensor, or all of few."""
+    flat = tensor.reshape(-1)
     if len(flat) > samples:
         flat = flat.take(_places(len(flat), samples).to(flat.device))
-    return flat.abs()
+    return flat
 
 
 @lru_cache(maxsize=256)
@@ -206,7 +178,7 @@ class Monitor:
         writers: functions of the step's number and the measurement.
         every: how many steps from one look to the next; the first step is looked at.
         model: gives tensors their names, where the optimizer has none.
-        samples: elements looked at in each tensor.
+        samples: elements of each tensor that the quantiles come from.
         start_step: the number of the first step, for training that was resumed.
 
     Example:
@@ -236,15 +208,14 @@ class Monitor:
                 f"writers must be a list of functions, for example "
                 f"[JsonLines('theta.jsonl')], not {writers!r}"
             )
-        collected(optimizer)
+        present_decays(optimizer)  # refuses others
         self.writers, self.every, self.model = given, every, model
         self.samples, self.step = samples, start_step
         self._handle = optimizer.register_step_post_hook(self._after)
 
     def _after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.step % self.every == 0:
-            with torch.no_grad():
-                layers = _measure(optimizer, self.model, self.samples, taken=True)
+            layers = _measure(optimizer, self.model, self.samples, caller=None)
             for write in self.writers:
                 write(self.step, layers)
         self.step += 1
@@ -284,9 +255,8 @@ def scalars(layers: Sequence[LayerRates], prefix: str) -> dict[str, float]:
     """Return every number of a measurement under a name, for loggers of scalars."""
     found: dict[str, float] = {}
     for layer in layers:
-        found[f"{prefix}/mean/{layer.name}"] = layer.mean
-        found[f"{prefix}/effective_decay/{layer.name}"] = layer.effective_decay
-        found[f"{prefix}/weight_decay/{layer.name}"] = layer.weight_decay
+        for field in ("mean", "effective_decay", "weight_decay"):
+            found[f"{prefix}/{field}/{layer.name}"] = getattr(layer, field)
         for level, value in zip(QUANTILES, layer.quantiles, strict=True):
             found[f"{prefix}/quantile_{level:.2f}/{layer.name}"] = value
     return found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adadecay.copies import RATES, STEPS, Bench, SmallCopy
-from adadecay.layers import Group
+from adadecay.groups import Group
 
 DECAY = 0.5  # λ of the experiments
 TINY = 1e-30  # a λ that is not 0 and moves nothing

@@ -1,33 +1,18 @@
 """How to add an optional part to this installation, as a command that works."""
 
 import json
+import re
 import shlex
 from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-__all__ = ["LAB_MODULES", "install_command", "missing_lab"]
-
-LAB_MODULES = frozenset(
-    [
-        "altair",
-        "filelock",
-        "jinja2",
-        "PIL",
-        "platformdirs",
-        "polars",
-        "pooch",
-        "pydantic",
-        "requests",
-        "rich",
-        "safetensors",
-        "sklearn",
-        "scipy",
-        "typer",
-        "urllib3",
-        "vl_convert",
-    ]
-)
+LAB = re.compile(r"extra == .lab\b")  # in the requirements of this package
+IMPORTED_AS = {
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "vl-convert-python": "vl_convert",
+}
 
 
 def install_command(extra: str) -> str:
@@ -50,7 +35,15 @@ def install_command(extra: str) -> str:
     return f"pip install {flag}{shlex.quote(f'{folder}[{extra}]')}"
 
 
-def missing_lab(name: str) -> str:
-    """Return the sentence for a package of the lab that is not installed."""
+def missing_lab(error: ModuleNotFoundError) -> str | None:
+    """Return the sentence for a package of the lab that is missing, None for others."""
+    name = (error.name or "").partition(".")[0]
+    try:
+        required = distribution("adadecay").requires or []
+    except PackageNotFoundError:
+        return None
+    lab = [re.split(r"[^\w-]", each)[0] for each in required if LAB.search(each)]
+    if name not in [IMPORTED_AS.get(package, package) for package in lab]:
+        return None
     command = install_command("lab")
     return f"this needs the lab's packages, and {name} is missing: {command}"

@@ -7,33 +7,23 @@ restated here because JAX has no double by default; it is tested against the ora
 against torch. Needs ``adadecay[jax]``.
 """
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.tree_util import keystr
 
-from adadecay.layers import LayerOf
-from adadecay.optax_rules import advance, check_rules, coefficient, due, start
-from adadecay.rules import AdaDecayRule, Cautious, DecaySettings, Rule, choose
+from adadecay.groups import LayerOf
+from adadecay.optax_rules import is_none, transform
+from adadecay.rules import DecaySettings, Rule, choose
 
 __all__ = ["adadecay", "add_adaptive_decayed_weights", "decay_rates"]
 
 Array = jax.Array
 Mask = Any | Callable[[Any], Any]
-Leaf = Array | None
-
-
-class AdaptiveDecayState(NamedTuple):
-    """What the transform carries: how often it was used, the inner one's state, and
-    what rules remember.
-    """
-
-    steps: Array
-    inner: Any
-    memory: tuple[Array, ...] = ()
 
 
 def adadecay(
@@ -104,114 +94,35 @@ def add_adaptive_decayed_weights(
         >>> adamw = optax.chain(decay, optax.scale_by_learning_rate(1e-3))
     """
     settings = choose(rule, alpha, unit_mean, decoupled=True, layer_of=layer_of)
-    coupled = inner is None
-    check_rules(settings.rules, coupled=coupled, learning_rate=learning_rate)
-    return _transform(settings, weight_decay, mask, inner, learning_rate)
-
-
-def _transform(
-    settings: DecaySettings,
-    weight_decay: optax.ScalarOrSchedule,
-    mask: Mask | None,
-    inner: optax.GradientTransformation | None,
-    learning_rate: optax.ScalarOrSchedule | None,
-) -> optax.GradientTransformationExtraArgs:
-    """Return the transform of some rules."""
-    rules = settings.rules
-    gives_back = any(isinstance(each, Cautious) for each in rules)
-    within = optax.with_extra_args_support(inner or optax.identity())
-
-    def init(params: Any) -> AdaptiveDecayState:
-        steps = jnp.zeros([], jnp.int32)
-        return AdaptiveDecayState(steps, within.init(params), start(rules))
-
-    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        thetas = _tree_rates(grads, params, mask, settings)
-        seen = _present(grads, params) if state.memory else ([], [])
-        memory, factors = advance(rules, state.memory, state.steps, *seen)
-        updates, moved = within.update(grads, state.inner, params, **extra)
-        if gives_back:
-            thetas = _masked(thetas, updates, params)
-        decay = weight_decay(state.steps) if callable(weight_decay) else weight_decay
-        decay = coefficient(rules, decay, state.steps, learning_rate, factors)
-        decayed = _add_decay(updates, thetas, params, decay)
-        steps = optax.safe_increment(state.steps)
-        return decayed, AdaptiveDecayState(steps, moved, memory)
-
-    return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None
-
-
-def _present(grads: Any, params: Any) -> tuple[list[Array], list[Array]]:
-    """Return the gradients that are there, and their weights."""
-    tree: Any
-    leaves, tree = jax.tree.flatten(grads, is_leaf=_is_none)
-    pairs = zip(leaves, tree.flatten_up_to(params), strict=True)
-    found = [(grad, weight) for grad, weight in pairs if grad is not None]
-    return [grad for grad, _ in found], [weight for _, weight in found]
+    rates = functools.partial(_tree_rates, mask=mask, settings=settings)
+    return transform(settings.rules, rates, weight_decay, inner, learning_rate)
 
 
 def _tree_rates(
-    grads: Any, params: Any, mask: Mask | None, settings: DecaySettings
-) -> list[Leaf]:
+    grads: Any, params: Any, *, mask: Mask | None, settings: DecaySettings
+) -> list[Array | None]:
     """Return θ for each leaf, None where there is no gradient or no decay."""
-    if params is None:
-        raise ValueError(
-            "adaptive decay needs the parameters: call update(updates, state, params)"
-        )
-    leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=_is_none)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(grads, is_leaf=is_none)
     mask = mask(params) if callable(mask) else mask
     mask = True if mask is None else mask  # or a prefix of the tree
-    spread = jax.tree.broadcast(mask, grads, is_leaf=_is_none)
-    chosen = jax.tree.leaves(spread, is_leaf=_is_none)
+    spread = jax.tree.broadcast(mask, grads, is_leaf=is_none)
+    chosen = jax.tree.leaves(spread, is_leaf=is_none)
     layers: dict[str | int, list[int]] = {}
     for i, (path, leaf) in enumerate(leaves):
         if leaf is None or not chosen[i]:
             continue
         name, layer_of = keystr(path, simple=True, separator="."), settings.layer_of
         layers.setdefault(i if layer_of is None else layer_of(name), []).append(i)
-    thetas: list[Leaf] = [None] * len(leaves)
-    adapts = any(isinstance(rule, AdaDecayRule) for rule in settings.rules)
+    thetas: list[Array | None] = [None] * len(leaves)
     for members in layers.values():
-        if not adapts:
-            for i in members:
-                thetas[i] = jnp.ones_like(_magnitude(leaves[i][1]))
-            continue
-        rates = pooled_decay_rates(
-            [leaves[i][1] for i in members],
-            settings.alpha,
-            unit_mean=settings.unit_mean,
-        )
+        own = [leaves[i][1] for i in members]
+        rates = [jnp.ones_like(_magnitude(grad)) for grad in own]
+        if settings.reads_moments:
+            options = {"unit_mean": settings.unit_mean}
+            rates = pooled_decay_rates(own, settings.alpha, **options)
         for i, theta in zip(members, rates, strict=True):
             thetas[i] = theta
     return thetas
-
-
-def _masked(thetas: list[Leaf], updates: Any, params: Any) -> list[Leaf]:
-    """Return θ of the rule ``Cautious``: 0 where the update leads away from zero."""
-    tree: Any
-    leaves, tree = jax.tree.flatten(updates, is_leaf=_is_none)
-    trees = zip(thetas, leaves, tree.flatten_up_to(params), strict=True)
-    return [None if theta is None else theta * due(u, w) for theta, u, w in trees]
-
-
-def _add_decay(updates: Any, thetas: list[Leaf], params: Any, coefficient: Any) -> Any:
-    """Add λθw to the leaves that have a θ; the product is rounded once."""
-    tree: Any
-    leaves, tree = jax.tree.flatten(updates, is_leaf=_is_none)
-    weights = tree.flatten_up_to(params)
-    for i, theta in enumerate(thetas):
-        if theta is not None:
-            weight = weights[i]
-            if not jnp.iscomplexobj(weight):
-                weight = weight.astype(theta.dtype)
-            rate = theta * jnp.asarray(coefficient, theta.dtype)
-            decay = rate.astype(weight.dtype) * weight
-            leaves[i] = leaves[i] + decay.astype(leaves[i].dtype)
-    return tree.unflatten(leaves)
 
 
 def decay_rates(grad: Array, alpha: float = 4.0) -> Array:
@@ -236,17 +147,14 @@ def pooled_decay_rates(
 ) -> list[Array]:
     """Return θ for several arrays that share one layer's statistics."""
     magnitudes = [_magnitude(grad) for grad in grads]
-    filled = [m for m in magnitudes if m.size]
-    if not filled:
-        return magnitudes
-    wide = jnp.result_type(*filled)
-    filled = [m.astype(wide) for m in filled]
-    top = jnp.max(jnp.stack([m.max() for m in filled]))
-    bottom = jnp.min(jnp.stack([m.min() for m in filled]))
+    wide = jnp.result_type(*magnitudes)
+    sizes = [m.astype(wide) for m in magnitudes]
+    top = jnp.max(jnp.stack([m.max(initial=0) for m in sizes]))
+    bottom = jnp.min(jnp.stack([m.min(initial=jnp.inf) for m in sizes]))
     # Equal |g| are known by their extremes, exactly. (A NaN makes all of it false.)
     regular = (top > bottom) & jnp.isfinite(top)
-    count = jnp.asarray(sum(m.size for m in filled), wide)
-    centred = [m * _reciprocal_scale(top) for m in filled]
+    count = jnp.asarray(max(1, sum(m.size for m in sizes)), wide)
+    centred = [m * _reciprocal_scale(top) for m in sizes]
     # Twice: the first mean is rounded to the size of |g|, the second to its spread.
     for _ in range(2):
         mean = _total(centred) / count
@@ -259,8 +167,8 @@ def pooled_decay_rates(
     if unit_mean:
         average = _total(thetas) / count
         thetas = [theta / average for theta in thetas]
-    rest = iter(thetas)
-    return [next(rest).astype(m.dtype) if m.size else m for m in magnitudes]
+    pairs = zip(thetas, magnitudes, strict=True)
+    return [theta.astype(m.dtype) for theta, m in pairs]
 
 
 def _magnitude(grad: Array) -> Array:

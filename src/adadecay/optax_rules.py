@@ -1,11 +1,11 @@
-"""Rules of decay for :mod:`adadecay.optax`: what λ_t, θ and memories are in JAX.
+"""Rules of decay for :mod:`adadecay.optax`: what they do in an update.
 
-In: rules of :mod:`adadecay.rules`, and the leaves of gradients and parameters. Out: the
-same numbers as their torch methods give. Pure functions that can be jitted.
+In: rules of :mod:`adadecay.rules`, and θ of gradients. Out: a transform, with the same
+λ_t, θ and memories as their torch methods give. Pure functions that can be jitted.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,73 @@ from adadecay.rules import (
 Array = jax.Array
 Memory = tuple[Array, ...]
 KNOWN = (AdaDecayRule, Cautious, Corrected, GradientNorm, Independent, Stable)
+NO_PARAMS = "adaptive decay needs the parameters: call update(updates, state, params)"
+
+
+class AdaptiveDecayState(NamedTuple):
+    """What the transform carries: how often it was used, the inner one's state, and
+    what rules remember.
+    """
+
+    steps: Array
+    inner: Any
+    memory: tuple[Array, ...] = ()
+
+
+def transform(
+    rules: Sequence[Rule],
+    rates: Callable[[Any, Any], list[Array | None]],
+    weight_decay: optax.ScalarOrSchedule,
+    inner: optax.GradientTransformation | None,
+    learning_rate: optax.ScalarOrSchedule | None,
+) -> optax.GradientTransformationExtraArgs:
+    """Return the transform of some rules.
+
+    ``rates`` returns θ of each leaf of gradients, None where nothing decays.
+    """
+    check_rules(rules, coupled=inner is None, learning_rate=learning_rate)
+    within = optax.with_extra_args_support(inner or optax.identity())
+    gives_back = any(isinstance(rule, Cautious) for rule in rules)
+
+    def init(params: Any) -> AdaptiveDecayState:
+        steps = jnp.zeros([], jnp.int32)
+        return AdaptiveDecayState(steps, within.init(params), start(rules))
+
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        if params is None:
+            raise ValueError(NO_PARAMS)
+        tree: Any
+        leaves, tree = jax.tree.flatten(grads, is_leaf=is_none)
+        weights, thetas = tree.flatten_up_to(params), rates(grads, params)
+        pairs = zip(leaves, weights, strict=True)
+        seen = [(grad, weight) for grad, weight in pairs if grad is not None]
+        memory, factors = advance(rules, state.memory, state.steps, seen)
+        updates, moved = within.update(grads, state.inner, params, **extra)
+        decay = weight_decay(state.steps) if callable(weight_decay) else weight_decay
+        decay = coefficient(rules, decay, state.steps, learning_rate, factors)
+        moves = tree.flatten_up_to(updates)
+        for i, (theta, weight) in enumerate(zip(thetas, weights, strict=True)):
+            if theta is not None:
+                rate = theta * due(moves[i], weight) if gives_back else theta
+                moves[i] = _decayed(moves[i], weight, rate, decay)
+        steps = optax.safe_increment(state.steps)
+        return tree.unflatten(moves), AdaptiveDecayState(steps, moved, memory)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def is_none(leaf: Any) -> bool:
+    """Whether there is no array in the place of a leaf."""
+    return leaf is None
+
+
+def _decayed(update: Array, weight: Array, theta: Array, coefficient: Any) -> Array:
+    """Return the update with λθw added; the product is rounded once."""
+    if not jnp.iscomplexobj(weight):
+        weight = weight.astype(theta.dtype)
+    rate = theta * jnp.asarray(coefficient, theta.dtype)
+    decay = rate.astype(weight.dtype) * weight
+    return update + decay.astype(update.dtype)
 
 
 def check_rules(rules: Sequence[Rule], *, coupled: bool, learning_rate: Any) -> None:
@@ -57,11 +124,14 @@ def advance(
     rules: Sequence[Rule],
     memory: Memory,
     steps: Array,
-    grads: list[Array],
-    params: list[Array],
+    seen: list[tuple[Array, Array]],
 ) -> tuple[Memory, list[Any]]:
-    """Return the memories after a step, and by what each rule multiplies λ."""
+    """Return the memories after a step, and by what each rule multiplies λ.
+
+    ``seen`` are the gradients that are there, and their weights.
+    """
     kept, after, factors = iter(memory), [], []
+    grads, params = [grad for grad, _ in seen], [weight for _, weight in seen]
     for rule in rules if grads else ():
         if isinstance(rule, Stable):
             square = jnp.square(_norm(grads)) / sum(grad.size for grad in grads)

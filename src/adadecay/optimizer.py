@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _profiler_enabled
 from torch._compile import _disable_dynamo
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import (
@@ -18,16 +19,14 @@ from torch.optim.optimizer import (
     ParamsT,
     StateDict,
     _device_dtype_check_for_fused,
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
     _use_grad_for_differentiable,
 )
 
-from adadecay import decay, gpu, native, rounding, sharding
+from adadecay import decay, gpu, groups, native, rounding, sharding
 from adadecay.decay import GroupTensors
-from adadecay.layers import LayerOf, Layers
 from adadecay.native import PLAIN_TYPES
-from adadecay.settings import check_settings, warn_no_decay, warn_past_zero
-
-SCALING = ("grad_scale", "found_inf")  # what GradScaler leaves to a fused step
 
 
 class AdaDecay(Optimizer):
@@ -86,7 +85,7 @@ class AdaDecay(Optimizer):
         alpha: float = 4.0,
         decoupled: bool = False,
         unit_mean: bool = False,
-        layer_of: LayerOf | None = None,
+        layer_of: groups.LayerOf | None = None,
         stochastic_rounding: bool = False,
         rounding_seed: int = 0,
     ) -> None:
@@ -106,91 +105,106 @@ class AdaDecay(Optimizer):
             "stochastic_rounding": stochastic_rounding,
             "rounding_seed": rounding_seed,
         }
-        check_settings(defaults)
+        groups.check_settings(defaults)
         super().__init__(params, defaults)
         # After torch's own constructor: torch.compile follows it only so.
         self._set_up(layer_of)
 
-    def _set_up(self, layer_of: LayerOf | None) -> None:
+    def _set_up(self, layer_of: groups.LayerOf | None) -> None:
         if self.defaults["fused"]:
-            on_gpu = self._is_on_gpu()
+            on_gpu = gpu.holds(self.param_groups)
             reason = gpu.unavailable_reason() if on_gpu else native.unavailable_reason
             if reason is not None:
                 raise RuntimeError(f"fused=True needs the kernel: {reason}")
-        self.layer_of, self._layers = layer_of, Layers(layer_of)
+        self.layer_of, self._layers = layer_of, groups.Layers(layer_of)
         self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
         self._layers.of(self.param_groups)
-        warn_no_decay(self.param_groups)
+        plain = "AdaDecay is plain SGD: give it a weight_decay, for instance 5e-4"
+        groups.warn_no_decay(self.param_groups, plain)
         rounding.warn_rounded_away(self.param_groups)
-
-    def _is_on_gpu(self) -> bool:
-        params = (param for group in self.param_groups for param in group["params"])
-        return all(param.device.type in gpu.DEVICES for param in params)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """Whether ``GradScaler`` may leave unscaling and skipping to the step."""
-        return all(group["fused"] for group in self.param_groups) and self._is_on_gpu()
+        fused = all(group["fused"] for group in self.param_groups)
+        return fused and gpu.holds(self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
-        before = len(self.param_groups)
         super().add_param_group(param_group)
         try:
-            check_settings(self.param_groups[-1])
+            groups.check_settings(self.param_groups[-1])
             rounding.check_rounding(self.param_groups[-1])
-            warn_past_zero(self.param_groups[-1])
+            groups.warn_past_zero(self.param_groups[-1])
             if "_layers" in self.__dict__:  # torch's constructor comes here, too
                 self._layers.of(self.param_groups)
         except BaseException:  # whatever a layer_of of the user's may raise
-            del self.param_groups[before:]
+            self.param_groups.pop()
             raise
 
-    @_use_grad_for_differentiable
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, and return what the closure returned.
 
         Args:
             closure: evaluates the model anew and returns the loss.
         """
+        # What torch puts around a step for hooks and profilers takes as long as a small
+        # network's update: only where somebody watches. torch.compile has no profiler.
+        watched = (
+            _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+            or self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or (not torch.compiler.is_compiling() and _profiler_enabled())
+        )
+        quick = closure is None and not watched and self._launches
+        if quick and quick.step(self.param_groups, self.state):
+            return None
+        whole = self._watched_step if watched else self._whole_step
+        return whole() if closure is None else whole(closure)
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch need not wrap it again
+
+    @_use_grad_for_differentiable
+    def _whole_step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step without gradients being recorded, unless it is differentiable."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        launches, done = self._launches, 0
-        if launches:
-            done = launches.step(self.param_groups, self.state)
-        if done == len(self.param_groups):
+        if self._launches and self._launches.step(self.param_groups, self.state):
             return loss
-        here = groups = decay.collect(
+        here = wholes = decay.collect(
             self.param_groups, self._layers, self.state, engine=self._gpu
         )
-        if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in groups):
-            here = sharding.local_groups(groups)
-        steps = [choose_engines(*pair) for pair in zip(groups, here, strict=True)]
-        for number in range(done, len(steps)):
-            self._take(number, groups[number], steps[number])
+        if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in wholes):
+            here = sharding.local_groups(wholes)
+        steps = [choose_engines(*pair) for pair in zip(wholes, here, strict=True)]
+        for number, whole in enumerate(wholes):
+            self._take(number, whole, steps[number])
         return loss
+
+    _watched_step = Optimizer.profile_hook_step(_whole_step)
 
     def _take(
         self, number: int, whole: GroupTensors, steps: list[tuple[str, GroupTensors]]
     ) -> None:
         """Take a group's step, and keep its new momentum buffers."""
-        group, launch = whole.group, None
-        warn_past_zero(group)
+        group, listed, launch = whole.group, whole.group["params"], None
+        lr, weight_decay = group["lr"], group["weight_decay"]
+        numbers = not isinstance(lr, Tensor) and not isinstance(weight_decay, Tensor)
+        if numbers and 2 * lr * weight_decay >= 1:
+            groups.warn_past_zero(group)
+        scaling = gpu.scaling(self) if group["fused"] else {}
         for engine, tensors in steps:
             first = [i for i, buffer in enumerate(tensors.buffers) if buffer is None]
             launch = native.step(tensors) if engine == "kernel" else None
-            if launch is None:
-                scaling = {name: getattr(self, name, None) for name in SCALING}
-                done = engine == "gpu" and self._gpu.step(tensors, **scaling)
-                if not done:  # kernels leave memory that overlaps to torch
-                    scaled = any(value is not None for value in scaling.values())
-                    rest = _unscaled(tensors, **scaling) if scaled else tensors
-                    decay.step(rest, foreach=engine != "loop")
+            done = launch or (engine == "gpu" and self._gpu.step(tensors, **scaling))
+            if not done:  # kernels leave memory that overlaps to torch
+                rest = gpu.unscaled(tensors, **scaling) if scaling else tensors
+                decay.step(rest, foreach=engine != "loop")
             for i in first:
-                buffer, at = tensors.buffers[i], tensors.positions[i]
-                param = group["params"][at]
+                buffer, param = tensors.buffers[i], listed[tensors.positions[i]]
                 if buffer is not None:
                     if type(param) not in PLAIN_TYPES:
                         buffer = sharding.from_local(buffer, param)
@@ -198,10 +212,10 @@ class AdaDecay(Optimizer):
         if not PLAIN_TYPES.issuperset(map(type, whole.params)):
             increment_version(whole.params)  # of DTensors only the parts were told
         self._launches.pop(number, None)
-        complete = steps and steps[0][1] is whole and not whole.rounding
+        complete = len(whole.params) == len(listed)
         if whole.rounding:
             whole.rounding.step.add_(1)
-        if launch and complete and len(whole.params) == len(group["params"]):
+        elif launch and steps[0][1] is whole and complete:
             self._launches[number] = launch
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -223,24 +237,9 @@ class AdaDecay(Optimizer):
     @_disable_dynamo  # as torch does with what copies and loads
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:
-            for name, value in self.defaults.items():
-                group.setdefault(name, value)
         self._launches, self._gpu = native.LaunchCache(), gpu.Engine()
-        self._layers = Layers(self.layer_of)
+        self._layers = groups.Layers(self.layer_of)
         self._layers.of(self.param_groups)
-
-
-def _unscaled(
-    tensors: GroupTensors, grad_scale: Tensor | None, found_inf: Tensor | None
-) -> GroupTensors:
-    """Do for torch's operations what ``GradScaler`` left to the kernels."""
-    if found_inf is not None and found_inf.item() != 0:
-        return tensors.select([])
-    if grad_scale is None:
-        return tensors
-    grads = torch._foreach_div(tensors.grads, grad_scale)
-    return tensors._replace(grads=list(grads))
 
 
 def choose_engines(
@@ -279,19 +278,17 @@ def choose_engines(
 
 def _kernel_reasons(tensors: GroupTensors) -> dict[int, str]:
     """Return why the kernel cannot take each tensor; nothing for those that it can."""
-    everywhere = str(native.unavailable_reason) if native.kernel is None else None
-    if tensors.engine:
-        everywhere = gpu.unavailable_reason()
+    on_gpu = tensors.engine is not None
+    everywhere = gpu.unavailable_reason() if on_gpu else native.unavailable_reason
     if torch.compiler.is_compiling():
         everywhere = "torch.compile traces the step"
     if everywhere is not None:
         return dict.fromkeys(range(len(tensors.params)), everywhere)
-    cut = tensors.engine is not None  # the GPU's kernels take several runs
-    found = rounding.unsupported(tensors, cut=cut) if tensors.rounding else {}
-    if tensors.engine:
-        return found | gpu.unsupported(tensors)
-    lists = tensors.params, tensors.grads, tensors.buffers
-    return found | native.unsupported(*lists)
+    if on_gpu:
+        return gpu.unsupported(tensors)
+    found = rounding.unsupported(tensors, cut=False) if tensors.rounding else {}
+    parts = zip(tensors.params, tensors.grads, tensors.buffers, strict=True)
+    return found | native.unsupported(parts)
 
 
 def _check_fused(
@@ -306,5 +303,6 @@ def _check_fused(
             f"fused=True, but the kernel cannot take parameter {whole.name(i)}, "
             f"because {reason}: {advice}"
         )
-    if not here.engine and native.overlap(here):
+    fits = here.engine or native.Launch(here).fits([g.data_ptr() for g in here.grads])
+    if not fits:
         raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from adadecay.diagnostics import check_gradients, collected, present_decays
+from adadecay.diagnostics import present_decays
 from adadecay.extras import missing_lab
 
 __all__ = ["plot_rates"]
@@ -38,8 +38,8 @@ def plot_rates(
     """
     try:
         import altair
-    except ImportError as error:
-        raise ImportError(f"plot_rates: {missing_lab('altair')}") from error
+    except ModuleNotFoundError as error:
+        raise ImportError(f"plot_rates: {missing_lab(error) or error}") from error
     theta = _theta(optimizer, layer, model)
     scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
     cells = altair.Chart({"values": _cells(theta)}).mark_rect()
@@ -56,10 +56,9 @@ def plot_rates(
     return altair.hconcat(where, bars.encode(x=x, x2="to:Q", y=y), title=title)
 
 
-def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
+def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Any:
     """Return θ of one tensor."""
-    groups, labels = collected(optimizer, model)
-    check_gradients(groups, "plot_rates")
+    labels, decays = present_decays(optimizer, model, "plot_rates")
     if name not in labels.values():
         named = model or any("param_names" in each for each in optimizer.param_groups)
         raise ValueError(
@@ -67,13 +66,12 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Tensor:
             f"{', '.join(labels.values()) or 'none'}"
             f"{'' if named else ' (model=… gives names)'}"
         )
-    found: Tensor = next(
+    return next(
         theta
-        for tensors, indices, _, _, thetas in present_decays(optimizer)
+        for tensors, indices, _, _, thetas in decays
         for i, theta in zip(indices, thetas, strict=True)
         if labels[tensors.params[i]] == name
     )
-    return found
 
 
 def _cells(theta: Tensor) -> list[dict[str, float]]:

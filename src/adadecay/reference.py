@@ -49,11 +49,8 @@ def decay_rates(
             theta = np.ones_like(magnitude)  # all |g| equal, or not finite: plain SGD
     if unit_mean:
         theta = theta / theta.mean()
-    ends = np.cumsum([g.size for g in grads])[:-1]
-    return [
-        part.reshape(g.shape)
-        for part, g in zip(np.split(theta, ends), grads, strict=True)
-    ]
+    parts = np.split(theta, np.cumsum([g.size for g in grads])[:-1])
+    return [part.reshape(g.shape) for part, g in zip(parts, grads, strict=True)]
 
 
 def step(

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adadecay.settings import warn_once
+from adadecay.groups import Group, warn_once
 
 if TYPE_CHECKING:
     from adadecay.decay import GroupTensors
-    from adadecay.layers import Group
 
 MASK = 0xFFFFFFFF
 HALVES = {torch.bfloat16, torch.float16}
 
 
-def check_rounding(group: "Group") -> None:
+def check_rounding(group: Group) -> None:
     """Refuse a seed that is none, and stochastic rounding where there is none."""
     seed = group["rounding_seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MASK:
@@ -49,7 +48,7 @@ def check_rounding(group: "Group") -> None:
             )
 
 
-def warn_rounded_away(groups: list["Group"]) -> None:
+def warn_rounded_away(groups: list[Group]) -> None:
     """Warn, once per process, where half-precision weights cannot see their decay.
 
     A weight that shrinks by less than a quarter of its type's eps stays what it is.
@@ -78,7 +77,7 @@ class Rounding(NamedTuple):
     first: int  # the index of the group's first parameter among all
 
 
-def begin(group: "Group", groups: list["Group"]) -> Rounding:
+def begin(group: Group, groups: list[Group]) -> Rounding:
     """Return the rounding of a group's next step."""
     before = itertools.takewhile(lambda other: other is not group, groups)
     first = sum(len(other["params"]) for other in before)

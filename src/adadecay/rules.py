@@ -11,18 +11,18 @@ hold it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from adadecay import sharding
-from adadecay.audit import BY_LR
+from adadecay import audit
 from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.experiments import Order
-from adadecay.layers import Group, LayerOf
-from adadecay.settings import check_alpha
+from adadecay.groups import Group, LayerOf, check_number
+from adadecay.norms import groups_and_norms
 
 __all__ = [
     "AdaDecayRule",
@@ -98,7 +98,7 @@ class AdaDecayRule(Rule):
 
     def __post_init__(self) -> None:
         if not hasattr(self.alpha, "aval"):  # JAX's arrays may be traced: not read
-            check_alpha(self.alpha)
+            check_number("alpha", self.alpha)
 
 
 @dataclass(frozen=True)
@@ -225,14 +225,19 @@ class DecaySettings:
     layer_of: LayerOf | None
     rules: tuple[Rule, ...]
     # Decoupled, λ is multiplied by these values of a group, and due at this time.
-    scale: tuple[str, ...] = BY_LR[0]
-    order: Order = BY_LR[1]
+    scale: tuple[str, ...] = audit.BY_LR[0]
+    order: Order = audit.BY_LR[1]
 
     @property
     def reads_moments(self) -> bool:
         """Whether θ comes from the moments of layers."""
         own = any(isinstance(rule, AdaDecayRule) for rule in self.rules)
         return own or self.change is not None
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether decay may be given back after the step."""
+        return any(isinstance(rule, Cautious) for rule in self.rules)
 
     @property
     def change(self) -> "Changes | None":
@@ -306,6 +311,17 @@ def _nearest_rule(given: object) -> str:
     return f"{kind.__name__}({', '.join(f'{name}=…' for name in needed)})"
 
 
+def verified(optimizer: Optimizer, settings: DecaySettings) -> DecaySettings:
+    """Return settings with which α = 0 around an optimizer is the optimizer."""
+    scale, order = audit.verify(optimizer, settings.decoupled)
+    if settings.gives_back and order != "before":
+        raise ValueError(
+            f"{type(optimizer).__name__} decays its weights {order} its step, which "
+            "the rule Cautious does not support: use another rule"
+        )
+    return replace(settings, scale=scale, order=order)
+
+
 def start(rules: Sequence[Rule], groups: list[Group]) -> None:
     """Put the memory of each rule into every parameter group."""
     for rule in rules:
@@ -343,7 +359,7 @@ def advance(
     if not rules or not any(tensors.params for tensors in collected):
         return None
     weights = any(rule.reads_weights for rule in rules)
-    local, norms = sharding.groups_and_norms(collected, moments, weights)
+    local, norms = groups_and_norms(collected, moments, weights)
     size = sum(param.numel() for tensors in collected for param in tensors.params)
     seen = Seen(norms.grads / scale, norms.weights, size, collected)
     # A checkpoint's trial step, with lr = 0 and no gradient, leaves no trace.

@@ -7,7 +7,6 @@ of all layers together, and every rank merges them in the same way. No gradient 
 leaves its rank.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adadecay import gpu, native, theta
+from adadecay import native, theta
 from adadecay.decay import GroupTensors, group_rates
 from adadecay.native import PLAIN_TYPES
 
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
 
 def is_sharded(tensor: object) -> bool:
     """Whether a tensor is a DTensor, without importing what may be missing."""
-    if type(tensor) in PLAIN_TYPES or not dist.is_available():
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return isinstance(tensor, DTensor)
+    return type(tensor) not in PLAIN_TYPES and hasattr(tensor, "placements")
 
 
 def to_local(tensor: Tensor) -> Tensor:
@@ -52,14 +47,14 @@ def from_local(part: Tensor, whole: Any) -> Tensor:
 
 def all_rates(
     groups: list[GroupTensors], local: list[GroupTensors] | None = None
-) -> Iterator[tuple[GroupTensors, GroupTensors, list[int], list[Tensor]]]:
-    """Yield the groups that decay, what lies here of them, indices, and θ there.
+) -> Iterator[tuple[GroupTensors, list[int], list[Tensor], list[Tensor]]]:
+    """Yield the groups that decay, indices, what lies here of the weights, and θ.
 
     ``local`` is what :func:`local_groups` has given for the groups, if it is known.
     """
     for tensors, here in zip(groups, local or local_groups(groups), strict=True):
         for indices, thetas in group_rates(here) if tensors.decays else ():
-            yield tensors, here, indices, thetas
+            yield tensors, indices, [here.params[i] for i in indices], thetas
 
 
 def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
@@ -97,82 +92,6 @@ def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
         else group
         for group, of, split in zip(groups, rows, sharded, strict=True)
     ]
-
-
-class Norms(NamedTuple):
-    """Of all gradients, and of all weights that have one."""
-
-    grads: Tensor
-    weights: Tensor
-
-
-@torch.no_grad()
-def groups_and_norms(
-    groups: list[GroupTensors], moments: bool, weights: bool
-) -> tuple[list[GroupTensors] | None, Norms]:
-    """Return the local groups, if their moments are wanted, and norms over the model.
-
-    The norm of a layer follows from its moments, so one collective brings both.
-
-    Args:
-        groups: the groups.
-        moments: whether the moments of layers are wanted.
-        weights: whether the norm of the weights is wanted; without, it is that of the
-            gradients.
-    """
-    others = [group._replace(grads=group.params) for group in groups if weights]
-    local = None
-    if any(is_sharded(grad) for group in groups for grad in group.grads):
-        known = [moments and group.decays for group in groups]
-        first = [
-            group if kept else _pooled(group)
-            for group, kept in zip(groups, known, strict=True)
-        ]
-        found = local_groups([*first, *map(_pooled, others)])
-        groups, others = found[: len(groups)], found[len(groups) :]
-        local = groups if moments else None
-    norms = _norms([*groups, *others])
-    total = _norm(norms[: len(groups)])
-    return local, Norms(total, _norm(norms[len(groups) :]) if weights else total)
-
-
-def _pooled(group: GroupTensors) -> GroupTensors:
-    """Return a group whose tensors form one layer for each mesh."""
-    meshes: dict[DeviceMesh | None, list[int]] = {}
-    for i, grad in enumerate(group.grads):
-        meshes.setdefault(getattr(grad, "device_mesh", None), []).append(i)
-    members = list(meshes.values())
-    return group._replace(members=members, decays=True, unit_mean=False, change=None)
-
-
-def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
-    """Return norms of parts of each group's gradients, in double.
-
-    They come from moments where there are some: the kernel's sums take less time than
-    torch's, and least in a single call.
-    """
-    plain = [group.grads for group in groups if group.moments is None]
-    ends = [*itertools.accumulate(map(len, plain), initial=0)]
-    members = [[*range(*each)] for each in itertools.pairwise(ends)]
-    found = native.moments([grad for grads in plain for grad in grads], members)
-    rows = iter([] if found is None else found.unbind())
-    norms = []
-    for group in groups:
-        moments = next(rows, None) if group.moments is None else group.moments.T
-        if moments is None:
-            kinds = (torch.float32 if g.itemsize == 2 else None for g in group.grads)
-            pairs = zip(group.grads, kinds, strict=True)
-            each = [torch.linalg.vector_norm(g, dtype=kind) for g, kind in pairs]
-            norms.append([norm.double() for norm in each])
-        else:
-            count, mean, deviation = moments[:3]
-            norm = (count.sqrt() * torch.hypot(mean, deviation)).double()
-            norms.append([*norm.reshape(-1)])
-    return norms
-
-
-def _norm(parts: list[list[Tensor]]) -> Tensor:
-    return torch.stack([norm for part in parts for norm in part]).norm()  # type: ignore[no-any-return]
 
 
 class _Layer(NamedTuple):
@@ -236,42 +155,22 @@ def _mesh_moments(mesh: "DeviceMesh | None", layers: list[_Layer]) -> Sequence[T
             copy = place and any(place[d] and placed[d].is_replicate() for d in dims)
             grads.append(part.new_empty(0) if copy else part)
         members.append(list(range(first, len(grads))))
-    engine = layers[0].group.engine or native
-    rows = engine.moments(grads, members)
-    rows = theta.moments(grads, members) if rows is None else rows
-    merged = merge_moments(_gather(rows, mesh, dims))
-    rows = torch.cat([merged, torch.ones_like(merged[:, :1])], dim=1)
-    found = dict(enumerate(rows.unbind()))
-    wanting = {i: each.group for i, each in enumerate(layers) if each.group.unit_mean}
-    for alpha in dict.fromkeys(group.alpha for group in wanting.values()):
-        chosen = [i for i, group in wanting.items() if group.alpha == alpha]
-        parts = [[grads[j] for j in members[i]] for i in chosen]
-        given = torch.stack([found[i] for i in chosen])
-        sums = _rate_sums(layers[0].group.engine, parts, alpha, given)
-        total, count = _gather(sums, mesh, dims).sum(0).unbind(1)
-        mean_rates = (total / count.clamp_min(1)).unbind()
-        for i, mean in zip(chosen, mean_rates, strict=True):
-            found[i] = torch.cat([merged[i], mean[None]])
-    return list(found.values())
-
-
-def _rate_sums(
-    engine: gpu.Engine | None, parts: list[list[Tensor]], alpha: float, moments: Tensor
-) -> Tensor:
-    """Return, for each layer, the sum of θ over its part here, and the part's size."""
-    ends = [*itertools.accumulate(map(len, parts), initial=0)]
-    members = [list(range(*each)) for each in itertools.pairwise(ends)]
-    grads = [grad for part in parts for grad in part]
-    found = engine.rate_sums(grads, members, alpha, moments) if engine else None
-    if found is not None:
-        return found
-    rows = []
-    for part, row in zip(parts, moments, strict=True):
-        thetas = theta.rates(part, [range(len(part))], alpha, moments=row[None])
-        total = torch.stack([t.sum(dtype=row.dtype) for t in thetas]).sum()
-        size = torch.full_like(total, sum(grad.numel() for grad in part))
-        rows.append(torch.stack([total, size]))
-    return torch.stack(rows)
+    engine = layers[0].group.engine
+    local = (engine or native).moments(grads, members)
+    local = theta.moments(grads, members) if local is None else local
+    merged = merge_moments(_gather(local, mesh, dims))
+    rows = [*torch.cat([merged, torch.ones_like(merged[:, :1])], dim=1).unbind()]
+    alphas = [each.group.alpha if each.group.unit_mean else None for each in layers]
+    for alpha in dict.fromkeys(each for each in alphas if each is not None):
+        chosen = [i for i, own in enumerate(alphas) if own == alpha]
+        whole = torch.stack([rows[i] for i in chosen])
+        given: Any = grads, [members[i] for i in chosen], alpha, whole
+        sums = engine.rate_sums(*given) if engine else None
+        sums = theta.rate_sums(*given) if sums is None else sums
+        means = _gather(sums, mesh, dims).sum(0) / whole[:, 0].clamp_min(1)
+        for i, mean in zip(chosen, means.unbind(), strict=True):
+            rows[i] = torch.cat([merged[i], mean[None]])
+    return rows
 
 
 def _gather(rows: Tensor, mesh: "DeviceMesh | None", dims: list[int]) -> Tensor:

@@ -28,8 +28,7 @@ PIECE_ELEMENTS = 1 << 18
 MAX_SLOPE = 2.0**100
 # A batch of layers has at most this many elements (unless one layer is larger), which
 # bounds the temporaries: 64 MiB each in float32 on a GPU, cache-sized on a CPU.
-BATCH_ELEMENTS = {"cpu": 1 << 20}
-BATCH_ELEMENTS_ELSEWHERE = 1 << 24
+BATCH_ELEMENTS, CPU_BATCH_ELEMENTS = 1 << 24, 1 << 20
 
 Members = Sequence[Sequence[int]]
 
@@ -74,9 +73,9 @@ def rates(
     layers, of which the tensors are a part, with the mean θ as a fourth column. What is
     returned may be overwritten.
     """
-    work, sizes, centred = _centre(grads, members, moments)
-    slope = (alpha / centred.deviation).clamp(-MAX_SLOPE, MAX_SLOPE)
-    _affine(work, members, slope, centred.rest * slope)  # Eq. 10, times α
+    work, sizes, _, rest, deviation, _ = _centre(grads, members, moments)
+    slope = (alpha / deviation).clamp(-MAX_SLOPE, MAX_SLOPE)
+    _affine(work, members, slope, rest * slope)  # Eq. 10, times α
     if torch.is_grad_enabled():
         work = [2 * torch.sigmoid(x) for x in work]  # Eq. 12
     else:
@@ -102,14 +101,24 @@ def moments(grads: Sequence[Tensor], members: Members) -> Tensor:
     rows: dict[int, Tensor] = {}
     for batch in batches(grads, members):
         part = [grads[i] for i in batch.indices]
-        _, sizes, found = _centre(part, batch.members)
-        deviation = (found.deviation / found.scale).where(
-            found.deviation < torch.inf, 0
-        )
-        count = torch.tensor(sizes, dtype=deviation.dtype, device=deviation.device)
-        table = torch.stack([count, found.mean, deviation], dim=1)
+        _, sizes, mean, _, scaled, scale = _centre(part, batch.members)
+        deviation = (scaled / scale).where(scaled < torch.inf, 0)
+        count = torch.tensor(sizes, dtype=mean.dtype, device=mean.device)
+        table = torch.stack([count, mean, deviation], dim=1)
         rows.update(zip(batch.layers, table.unbind(), strict=True))
     return torch.stack([rows[layer] for layer in range(len(members))])
+
+
+def rate_sums(
+    grads: Sequence[Tensor], members: Members, alpha: float, moments: Tensor
+) -> Tensor:
+    """Return the sum of θ over the part of each layer that is here."""
+    sums = []
+    for layer, row in zip(members, moments, strict=True):
+        part = [grads[i] for i in layer]
+        thetas = rates(part, [range(len(part))], alpha, moments=row[None])
+        sums.append(torch.stack([x.sum(dtype=row.dtype) for x in thetas]).sum())
+    return torch.stack(sums)
 
 
 class Batch(NamedTuple):
@@ -129,8 +138,7 @@ def batches(grads: Sequence[Tensor], members: Members) -> Iterator[Batch]:
     for layer, positions in enumerate(members):
         kinds = {(grads[i].device, grads[i].dtype) for i in positions}
         kind = kinds.pop() if len(kinds) == 1 else layer
-        device = grads[positions[0]].device.type
-        limit = BATCH_ELEMENTS.get(device, BATCH_ELEMENTS_ELSEWHERE)
+        limit = CPU_BATCH_ELEMENTS if grads[positions[0]].is_cpu else BATCH_ELEMENTS
         size = sum(grads[i].numel() for i in positions)
         batch, before = filling.get(kind, (Batch([], [], []), 0))
         if before and before + size > limit:
@@ -162,8 +170,10 @@ def reciprocal_scale(value: Tensor, within: torch.dtype | None = None) -> Tensor
 
 
 class _Centred(NamedTuple):
-    """What centring a batch found: one entry per layer, in double."""
+    """|g| of a batch, centred; and one entry per layer, in double but for the sizes."""
 
+    work: list[Tensor]
+    sizes: list[int]
     mean: Tensor  # of |g|
     rest: Tensor  # minus the mean that is left
     deviation: Tensor  # of what is left; infinite where it is 0 or not finite
@@ -172,11 +182,11 @@ class _Centred(NamedTuple):
 
 def _centre(
     grads: Sequence[Tensor], members: Members, moments: Tensor | None = None
-) -> tuple[list[Tensor], list[int], _Centred]:
-    """Return |g|, shifted to almost zero mean and scaled to order one in each layer.
+) -> _Centred:
+    """Shift |g| to almost zero mean, and scale it to order one in each layer.
 
     Layers without a deviation (all equal, all zero, an Inf or a NaN) become zeros (NaN
-    where they are NaN), which in the end gives θ = 1. Also returns the layers' sizes.
+    where they are NaN), which in the end gives θ = 1.
     """
     dtype, f64 = grads[0].dtype, WIDEST.get(grads[0].device.type, torch.float64)
     if dtype.is_complex or any(grad.dtype != dtype for grad in grads):
@@ -202,14 +212,14 @@ def _centre(
     rest = (origin - masked) * scale
     if moments is not None:
         deviation = (known * scale).where(finite, torch.inf)
-        return work, sizes, _Centred(mean, rest, deviation, scale)
+        return _Centred(work, sizes, mean, rest, deviation, scale)
     if own_values:
         rest = -_means(work, members, sizes, order=0).where(finite, 0)
         mean = (origin - rest / scale).where(finite, mean)
     variance = _means(work, members, sizes, order=2) - rest.square()
     regular = (variance > 0) & (variance < torch.inf)
     deviation = variance.where(regular, torch.inf).sqrt()
-    return work, sizes, _Centred(mean, rest, deviation, scale)
+    return _Centred(work, sizes, mean, rest, deviation, scale)
 
 
 def _affine(

@@ -6,8 +6,6 @@ import torch
 from cast_references import network_gradient
 from cast_table import CASES, small_network, take_step, weights
 
-from adadecay.lab.optimizers.baselines import AcceleratedSGD
-
 CASE = CASES["accelerated-sgd"]
 
 
@@ -74,16 +72,14 @@ def test_a_zero_learning_rate_stays():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "words"),
     [
-        ({"kappa": 0.0}, ValueError, "kappa must be a number above 0"),
-        ({"xi": -1.0}, ValueError, "xi"),
-        ({"small_const": float("inf")}, ValueError, "small_const"),
-        ({"kappa": 2.0, "xi": 10.0}, ValueError, "must be below 1"),
-        ({"kappa": "long"}, TypeError, "kappa"),
-        ({"lr": -0.1}, ValueError, "lr"),
+        ({"kappa": 0.0}, "kappa.* of at least 1"),
+        ({"xi": -1.0}, "xi"),
+        ({"small_const": float("inf")}, "small_const"),
+        ({"kappa": 2.0, "xi": 10.0}, "must be below 1"),
     ],
 )
-def test_bad_settings_are_refused(options, error, words):
-    with pytest.raises(error, match=words):
-        AcceleratedSGD(small_network().parameters(), **options)
+def test_bad_settings_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        CASE.make(small_network().named_parameters(), **options)

@@ -44,4 +44,4 @@ def test_the_example_of_the_page_runs():
     [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, object] = {}
     exec(program, names)  # our own page, as a reader would paste it
-    assert names["scheduler"].get_last_lr() == [0.1]
+    assert names["optimizer"].param_groups[0]["lr"] == 0.001

@@ -13,7 +13,7 @@ from cast_references import as_they_are, mean_rate, power_rate, rates_of, unit
 from cast_table import CASES, Case
 from torch import Tensor, nn
 
-from adadecay.lab.schedules import learning_rate
+from adadecay.lab.schedules import learning_rates
 
 STEPS = 1500
 LAMBDA = 0.5
@@ -61,8 +61,7 @@ def descend(
 
     # Adam remembers a thousand squares, and its scale settles no sooner.
     steps = 5 * STEPS if case.name == "adam" else STEPS
-    for step in range(steps):
-        lr = learning_rate("exponential", step, steps, start=0.1, end=end)
+    for lr in learning_rates("exponential", steps, lr=0.1, end=end):
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step(closure)
     return [p.detach() for p in ps]

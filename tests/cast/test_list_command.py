@@ -80,7 +80,7 @@ def test_listing_does_not_import_torch():
         f"for kind in {list(NAMES)!r}:\n"
         "    assert CliRunner().invoke(app, ['list', kind]).exit_code == 0\n"
         "from adadecay.lab import networks, optimizers, schedules\n"
-        "schedules.learning_rate('sigmoid', 3, 9)\n"
+        "schedules.learning_rates('sigmoid', 9)\n"
         "print('torch' in sys.modules)\n"
     )
     result = subprocess.run(

@@ -22,7 +22,6 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, StepLR
 
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.schedules import make
 
 every_case = pytest.mark.parametrize("case", ALL.values(), ids=ALL.keys())
 
@@ -41,8 +40,8 @@ MOVING = [
 
 
 def reseed(optimizer, seed: int) -> None:
-    rules = getattr(optimizer, "_decay_settings", None)
-    for each in (optimizer, *(rules.rules if rules else ())):
+    decay = getattr(optimizer, "_decay", None)
+    for each in (optimizer, *(decay.settings.rules if decay else ())):
         if hasattr(each, "generator"):
             each.generator.manual_seed(seed)
 
@@ -97,7 +96,6 @@ def test_a_copied_optimizer_goes_on_alike(case, way):
 
 
 SCHEDULERS = {
-    "sigmoid": lambda optimizer: make("sigmoid", optimizer, epochs=6, end=1e-5),
     "step": lambda optimizer: StepLR(optimizer, step_size=2, gamma=0.5),
     "cosine": lambda optimizer: CosineAnnealingLR(optimizer, T_max=6),
 }
@@ -187,10 +185,8 @@ def test_a_step_without_any_gradient_changes_nothing(case):
 
 @every_case
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("maximize", [False, True])
-def test_gradients_are_never_written(case, path, maximize):
+def test_gradients_are_never_written(case, path):
     network, optimizer = fresh(case, foreach=PATHS[path])
-    optimizer.param_groups[0]["maximize"] = maximize
     kept = []
 
     def unchanged() -> bool:
@@ -276,25 +272,6 @@ def test_a_group_can_be_added_later(case):
     assert not any(
         torch.equal(a, b) for a, b in zip(weights(network), before, strict=True)
     )
-
-
-@every_case
-def test_maximizing_the_negative_is_minimizing(case):
-    down = train(case, *fresh(case), range(4))
-    network, optimizer = fresh(case)
-    optimizer.param_groups[0]["maximize"] = True
-    wanted = case.gradients_per_step
-    inner = closure_for(network, optimizer, range(4 * wanted))
-
-    def closure():
-        loss = inner()
-        for p in network.parameters():
-            p.grad = -p.grad
-        return loss
-
-    for _ in range(4):
-        optimizer.step(closure)
-    assert distance(weights(network), down) < 1e-15
 
 
 @every_case

@@ -87,14 +87,11 @@ def test_a_users_own_passes_its_arguments_on_unchecked():
     assert ROWS.check("json:loads", {"anything": [1]}) == {"anything": [1]}
 
 
-def test_rows_are_ordered_and_frozen():
+def test_rows_are_ordered():
     assert ROWS.names() == ("resnet-18", "nn-2")
-    assert len(ROWS) == 2
+    assert len([*ROWS]) == 2
     assert "nn-2" in ROWS
     assert "nn2" not in ROWS
-    entry = ROWS.get("resnet-18")
-    with pytest.raises(TypeError):
-        entry.facts["parameters"] = 8  # type: ignore[index]
 
 
 def test_load_object_imports_nested_names():

@@ -16,8 +16,8 @@ class FakeSetupError(FakeRayError):
 class Stream:
     """What a task sends: messages, or an error in the place of one."""
 
-    def __init__(self, job, parcels, messages):
-        self.job, self.parcels = job, parcels
+    def __init__(self, job, messages):
+        self.job = job
         self.messages = list(messages)
         self.withdrawn = False
 
@@ -47,7 +47,7 @@ class FakeRay:
     def __init__(self, address, *nodes, tell=whole):
         self.address, self.tell = address, tell
         self.all_nodes = [{"Alive": True, "Resources": node} for node in nodes]
-        self.options, self.streams, self.stored = {}, [], []
+        self.options, self.streams = {}, []
         self.most = self.rung = self.looks = 0
         self.running = None  # how many of the tasks have begun; None: all
 
@@ -63,10 +63,6 @@ class FakeRay:
     def nodes(self):
         self.looks += 1
         return self.all_nodes
-
-    def put(self, value):
-        self.stored.append(value)
-        return f"reference {len(self.stored)}"
 
     def get(self, message):
         if isinstance(message, Exception):
@@ -98,7 +94,7 @@ class FakeRay:
     def _ring(self):
         self.rung += 1
 
-    def _start(self, job, settings, slot, parcels, bell):
-        stream = Stream(job, parcels, self.tell(job))
+    def _start(self, job, settings, slot, bell):
+        stream = Stream(job, self.tell(job))
         self.streams.append(stream)
         return stream

@@ -1,4 +1,4 @@
-"""Ray's processes, seen from outside."""
+"""Ray's processes, and the trials that they run, seen from outside."""
 
 import contextlib
 import os
@@ -52,6 +52,17 @@ def running_trials(pids):
             if "ray::trial" in " ".join(process.cmdline()):
                 found.append(process)
     return found
+
+
+def at_gate(folder):
+    """AdaDecay's trials that wait at their gate, saved after three epochs."""
+    return [
+        log.parent.name
+        for log in folder.glob("trials/*/*/epochs.jsonl")
+        if '{"name":"adadecay"' in (log.parent / "trial.json").read_text()
+        and len(log.read_bytes().splitlines()) == 3
+        and (log.parent / "checkpoint").exists()
+    ]
 
 
 def patiently(start, attempts=3):

@@ -49,16 +49,14 @@ def make(monkeypatch, address):
     return made
 
 
-def jobs(count, dataset=None):
+def jobs(count):
     """Give out so many jobs, then none; and note how many were asked for."""
-    component = None if dataset is None else SimpleNamespace(name=dataset)
-    definition = SimpleNamespace(dataset=component)
     asked = []
 
     def next_job():
         if len(asked) == count:
             return None
-        asked.append(SimpleNamespace(id=f"t{len(asked)}", definition=definition))
+        asked.append(SimpleNamespace(id=f"t{len(asked)}"))
         return Job(asked[-1])
 
     next_job.asked = asked
@@ -117,21 +115,6 @@ def test_a_trial_that_fits_on_no_node_is_refused_at_once(make):
     with pytest.raises(EngineError, match="No node of the cluster has 3 CPUs and 0"):
         make(*nodes, need=Need(3, 0))
     make(*nodes, need=Need(3, 0), workers=1)  # an autoscaler may start one
-
-
-def test_data_is_stored_once_for_all_trials(make, monkeypatch):
-    packed = []
-    note = lambda name: packed.append(name) or 7  # noqa: E731
-    monkeypatch.setattr(ray_engine, "pack_dataset", note)
-    ray, engine = make({"CPU": 2.0})
-    list(engine.events(jobs(5, "mnist")))
-    assert packed == ["mnist"]
-    assert ray.stored == [7]
-    assert [s.parcels for s in ray.streams] == [{"mnist": "reference 1"}] * 5
-    ray, engine = make({"CPU": 2.0})
-    engine._connection = connection.Connection(ray.address, True, lambda: None)
-    list(engine.events(jobs(5, "mnist")))
-    assert [s.parcels for s in ray.streams] == [{}] * 5, "the same disk has it"
 
 
 def test_a_lost_task_is_reported_and_the_others_go_on(make):
@@ -238,7 +221,7 @@ def test_a_task_sets_its_threads_and_hears_the_bell(monkeypatch):
     monkeypatch.setattr(ray, "get_gpu_ids", list)
     monkeypatch.setattr(ray, "wait", lambda bells, timeout: (bell.ready, []))
     monkeypatch.setattr(ray, "get", lambda reference: True)
-    messages = list(task.run_job(None, Settings("auto", 3), 5, {}, ["bell"]))
+    messages = list(task.run_job(None, Settings("auto", 3), 5, ["bell"]))
     assert messages == [(Finished("t", "done"),)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cluster_processes import PATH, alive, family, wait_for
+from cluster_processes import PATH, alive, at_gate, family, wait_for
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.engines import Started
@@ -18,11 +18,10 @@ from adadecay.lab.study import run
 IMPATIENT = """
 from adadecay.lab.engines.ray import connection
 connection.GLANCE, connection.PATIENCE = 0.5, 2.0
-from adadecay.cli import main
+from adadecay.__main__ import main
 main()
 """
 KEYS = {"trials": 2, "epochs": 6, "optimizers": ["sgd", "adadecay"]}
-TRAINER = {"name": "cluster_own:train_slowly", "pause": 0.3}
 
 
 @pytest.fixture
@@ -58,22 +57,13 @@ def _server(pid):
     return None
 
 
-def _early(folder):
-    """Trials that are saved and far from their end, so that the kill finds them so."""
-    return [
-        log.parent.name
-        for log in folder.glob("trials/*/*/epochs.jsonl")
-        if 1 <= len(log.read_bytes().splitlines()) <= 3
-        and (log.parent / "checkpoint").exists()
-    ]
-
-
 def test_a_lost_head_ends_the_run_and_the_command_goes_on_later(head, tmp_path):
     server, address = _server(head.pid)
-    study = tmp_path / "slow.toml"
+    study, gate = tmp_path / "slow.toml", tmp_path / "gate"
+    trainer = {"name": "cluster_own:train_slowly", "gate": str(gate)}
     study.write_text(
         'name = "own-loop"\nscore = "accuracy"\ndevice = "cpu"\n'
-        'trainer = {name = "cluster_own:train_slowly", pause = 0.3}\n'
+        f'trainer = {{name = "cluster_own:train_slowly", gate = "{gate}"}}\n'
         'trials = 2\nepochs = 6\noptimizers = ["sgd", "adadecay"]\n'
     )
     folder = tmp_path / "results"
@@ -87,24 +77,26 @@ def test_a_lost_head_ends_the_run_and_the_command_goes_on_later(head, tmp_path):
         text=True,
     )
     done = lambda: [p.parent.name for p in folder.glob("trials/*/*/done.json")]  # noqa: E731
-    assert wait_for(lambda: (done() and _early(folder)) or driver.poll() is not None)
+    assert wait_for(lambda: (done() and at_gate(folder)) or driver.poll() is not None)
     server.send_signal(signal.SIGKILL)
     _, told = driver.communicate(timeout=240)
     assert driver.returncode == 1, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"adadecay: Ray's head at {address} has not answered for")
     assert last.endswith("give the same command again to go on.")
-    finished = done()
-    assert 0 < len(finished) < 4
+    finished, saved = done(), at_gate(folder)
+    assert finished
+    assert saved
+    gate.touch()
 
     events = []
-    again = trainer_study(folder, TRAINER, **KEYS)
-    outcome = run(again, workers=2, watch=events.append)
+    again = trainer_study(folder, trainer, **KEYS)
+    outcome = run(again, workers=0, watch=events.append)
     assert (outcome.done, outcome.failed) == (4, {})
     starts = {e.trial: e.epoch for e in events if isinstance(e, Started)}
     assert len(starts) == 4 - len(finished)
     assert not set(starts) & set(finished), "what was finished ran again"
-    assert max(starts.values()) > 0, "goes on from what the driver had written"
-    calm = trainer_study(tmp_path / "calm", TRAINER, **KEYS)
+    assert all(starts[trial] == 3 for trial in saved), "goes on from what was saved"
+    calm = trainer_study(tmp_path / "calm", trainer, **KEYS)
     run(calm, workers=0)
     assert numbers(again) == numbers(calm)

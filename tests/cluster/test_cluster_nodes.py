@@ -77,14 +77,15 @@ class Havoc:
                 return
 
 
-def _study(folder):
-    trainer = {"name": "cluster_own:train_slowly", "pause": 0.15}
+def _study(folder, gate):
+    trainer = {"name": "cluster_own:train_slowly", "pause": 0.15, "gate": str(gate)}
     optimizers = ["sgd", "adadecay"]
     return trainer_study(folder, trainer, trials=5, epochs=8, optimizers=optimizers)
 
 
 def test_a_study_survives_its_cluster(cluster, tmp_path):
-    study = _study(tmp_path / "havoc")
+    gate = tmp_path / "gate"
+    study = _study(tmp_path / "havoc", gate)
     havoc = Havoc(cluster)
     engine = make_engine(study, None, SETTINGS, "ray", address=cluster.address)
     assert isinstance(engine, RayEngine)
@@ -109,6 +110,7 @@ def test_a_study_survives_its_cluster(cluster, tmp_path):
     assert {event.trial for event in went_on} == set(havoc.hit), (
         "what was lost goes on from its checkpoint"
     )
-    calm = _study(tmp_path / "calm")
+    gate.touch()
+    calm = _study(tmp_path / "calm", gate)
     run(calm, workers=0)
     assert numbers(study) == numbers(calm)

@@ -6,13 +6,10 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from lab_runs import small_study
 
 from adadecay.extras import install_command
-from adadecay.lab.datasets import fetch
-from adadecay.lab.datasets.catalog import Part, digest, file_of, open_arrays, write
 from adadecay.lab.engines import (
     EngineDiedError,
     EngineError,
@@ -26,7 +23,6 @@ from adadecay.lab.engines.ray import (
     RayEngine,
     cause_of_loss,
     connection,
-    task,
 )
 from adadecay.lab.engines.ray.connection import (
     Heartbeat,
@@ -161,7 +157,8 @@ def test_a_notebooks_functions_cannot_travel(tmp_path):
 
 def test_without_ray_one_sentence_says_what_to_install(tmp_path):
     code = (
-        "import sys; sys.modules['ray'] = None; from adadecay.cli import main; main()"
+        "import sys; sys.modules['ray'] = None; "
+        "from adadecay.__main__ import main; main()"
     )
     words = ["run", "quickstart", "--engine", "ray", "--results", str(tmp_path / "r")]
     ended = subprocess.run(
@@ -237,38 +234,3 @@ def test_modules_travel_with_those_beside_them(tmp_path, monkeypatch):
     assert names == package | {"mine/other.py", "besides.py"}
     (tmp_path / "empty").mkdir()
     assert not pack_modules(["numpy:array"], tmp_path / "empty")
-
-
-def test_data_reaches_a_node_once(tmp_path, monkeypatch):
-    """A node that lacks a dataset gets the driver's file, and asks only once."""
-    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    parts = {"train_images": Part(array.shape, digest(array))}
-    catalog = {"tiny": SimpleNamespace(name="tiny", parts=parts)}
-    monkeypatch.setattr(task, "CATALOG", catalog)
-    monkeypatch.setattr(fetch, "CATALOG", catalog)
-    driver, node = tmp_path / "driver", tmp_path / "node"
-    driver.mkdir()
-    write(file_of("tiny", driver), {"train_images": array}, parts, "a test")
-    monkeypatch.setenv("ADADECAY_DATA", str(driver))
-    packed = task.pack_dataset("tiny")
-    assert task.pack_dataset("digits") is None
-
-    asked = []
-
-    def contents():
-        asked.append(1)
-        return packed
-
-    monkeypatch.setenv("ADADECAY_DATA", str(node))
-    for _ in range(2):
-        fetch.adopt("tiny", contents)
-    assert asked == [1]
-    with monkeypatch.context() as late:  # another worker put it there meanwhile
-        looks = iter([False, True])
-        late.setattr(fetch, "_usable", lambda path, spec: next(looks))
-        fetch.adopt("tiny", contents)
-    assert asked == [1]
-    arrays, found = open_arrays(file_of("tiny", node), parts)
-    assert np.array_equal(arrays["train_images"], array)
-    assert found == "a test"
-    assert {path.name for path in node.iterdir()} <= {"tiny.npy", "tiny.lock"}

@@ -71,14 +71,15 @@ def _fail_once(study):
 
 @pytest.fixture
 def command(one_ray, tmp_path):
-    """The command that runs a slow study on two workers of Ray."""
-    study = tmp_path / "slow.toml"
+    """The command that runs a study, slow until its gate is there, on two workers."""
+    study, gate = tmp_path / "slow.toml", tmp_path / "gate"
+    own = f'name = "cluster_own:train_slowly", pause = 0.25, gate = "{gate}"'
     study.write_text(
-        'trainer = {name = "cluster_own:train_slowly", pause = 0.25}\n'
-        'score = "accuracy"\ntrials = 2\nepochs = 20\ndevice = "cpu"\n'
+        f"trainer = {{{own}}}\n"
+        'score = "accuracy"\ntrials = 2\nepochs = 40\ndevice = "cpu"\n'
         'optimizers = ["adadecay"]\nresources = {cpus = 0.5}\n'
     )
-    words = [sys.executable, "-m", "adadecay.cli", "run", str(study)]
+    words = [sys.executable, "-m", "adadecay", "run", str(study)]
     words += ["--engine", "ray", "--workers", "2", "--checkpoint-seconds", "0"]
     return [*words, "--results", str(tmp_path / "results")]
 
@@ -138,14 +139,16 @@ def test_interrupted_killed_and_given_again(start, tmp_path):
     assert len(ours) >= 4, "head, raylet and two workers at least"
     assert wait_for(lambda: not alive(ours), 120), "orphans"
 
+    gate = tmp_path / "gate"
+    gate.touch()
     driver = start()
     output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 0, output
-    trainer = {"name": "cluster_own:train_slowly", "pause": 0.25}
-    keys = {"trials": 2, "epochs": 20, "optimizers": ["adadecay"]}
+    trainer = {"name": "cluster_own:train_slowly", "pause": 0.25, "gate": str(gate)}
+    keys = {"trials": 2, "epochs": 40, "optimizers": ["adadecay"]}
     calm = trainer_study(tmp_path / "calm", trainer, **keys)
     run(calm, workers=0)
-    assert all(len(rows) == 20 for rows in numbers(calm).values())
+    assert all(len(rows) == 40 for rows in numbers(calm).values())
     assert numbers(calm, folder) == numbers(calm)
 
 

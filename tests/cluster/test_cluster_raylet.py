@@ -5,20 +5,20 @@ import signal
 import subprocess
 import sys
 
-from cluster_processes import PATH, alive, family, wait_for
+from cluster_processes import PATH, alive, at_gate, family, wait_for
 from lab_runs import numbers, trainer_study
 
 from adadecay.lab.study import run
 
 KEYS = {"trials": 2, "epochs": 6, "optimizers": ["sgd", "adadecay"]}
-TRAINER = {"name": "cluster_own:train_slowly", "pause": 0.5}
 
 
 def test_a_dead_raylet_ends_the_run_and_fails_no_trial(tmp_path):
-    study = tmp_path / "slow.toml"
+    study, gate = tmp_path / "slow.toml", tmp_path / "gate"
+    trainer = {"name": "cluster_own:train_slowly", "gate": str(gate)}
     study.write_text(
         'name = "own-loop"\nscore = "accuracy"\ndevice = "cpu"\n'
-        'trainer = {name = "cluster_own:train_slowly", pause = 0.5}\n'
+        f'trainer = {{name = "cluster_own:train_slowly", gate = "{gate}"}}\n'
         'trials = 2\nepochs = 6\noptimizers = ["sgd", "adadecay"]\n'
     )
     folder = tmp_path / "results"
@@ -32,8 +32,7 @@ def test_a_dead_raylet_ends_the_run_and_fails_no_trial(tmp_path):
         text=True,
         start_new_session=True,
     )
-    saved = lambda: list(folder.glob("trials/*/*/checkpoint"))  # noqa: E731
-    assert wait_for(lambda: saved() or driver.poll() is not None)
+    assert wait_for(lambda: at_gate(folder) or driver.poll() is not None)
     [raylet] = [p for p in alive(family(driver.pid)) if p.name() == "raylet"]
     raylet.send_signal(signal.SIGKILL)
     _, told = driver.communicate(timeout=240)
@@ -43,9 +42,11 @@ def test_a_dead_raylet_ends_the_run_and_fails_no_trial(tmp_path):
     assert last.endswith("give the same command again to go on.")
     assert not list(folder.glob("trials/*/*/failed.json"))
 
-    again = trainer_study(folder, TRAINER, **KEYS)
-    outcome = run(again, workers=2, progress=False)
+    assert at_gate(folder), "or nothing would go on from a checkpoint below"
+    gate.touch()
+    again = trainer_study(folder, trainer, **KEYS)
+    outcome = run(again, workers=0, progress=False)
     assert (outcome.done, outcome.failed) == (4, {})
-    calm = trainer_study(tmp_path / "calm", TRAINER, **KEYS)
+    calm = trainer_study(tmp_path / "calm", trainer, **KEYS)
     run(calm, workers=0, progress=False)
     assert numbers(again) == numbers(calm)

@@ -104,7 +104,7 @@ def test_a_strange_header_is_refused(path, kind):
 def test_arrays_of_other_shapes_or_names_are_refused(path, name, shape):
     changed = {key: part for key, part in ITEM.parts.items() if key != "train_images"}
     changed[name] = replace(ITEM.parts["train_images"], shape=shape)
-    write(path, ARRAYS | {name: ARRAYS["train_images"]}, changed, "here")
+    write(path, ARRAYS | {name: ARRAYS["train_images"].reshape(shape)}, changed, "here")
     with pytest.raises(BadDataError, match="other data"):
         open_arrays(path, ITEM.parts)
 

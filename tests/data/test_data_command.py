@@ -72,18 +72,6 @@ def test_fetch_then_verify_then_damage(run, cache):
     assert run("verify", "tiny").exit_code == 1
 
 
-def test_insisting_on_a_source(run, cache):
-    with serving(good(ARRAYS)) as server:
-        for _ in range(2):
-            result = run("fetch", "tiny", "--source", "official", url=server.url)
-            assert result.exit_code == 0
-        assert sum(server.asked.values()) == 8
-        system = run("fetch", "tiny", "--source", "system", url=server.url)
-        assert system.exit_code == 1
-        assert sum(server.asked.values()) == 8
-    assert file_of("tiny", cache).exists()
-
-
 def test_what_cannot_be_had_is_told_and_ends_in_1(run):
     result = run("fetch", "tiny", "digits", "--offline")
     assert result.exit_code == 1
@@ -97,9 +85,6 @@ def test_what_cannot_be_had_is_told_and_ends_in_1(run):
     [
         (["fetch", "mnits"], "Did you mean 'mnist'?"),
         (["verify", "mnits"], "Did you mean 'mnist'?"),
-        (["fetch", "tiny", "--source", "torrent"], "Unknown source 'torrent'"),
-        (["fetch", "tiny", "--source", "folder"], "needs the folder"),
-        (["fetch", "tiny", "--source", "official", "--offline"], "offline"),
         (["fetch", "package.module:function"], "your own dataset"),
         (["fetch"], "Missing argument"),
     ],

@@ -16,7 +16,7 @@ from adadecay.commands import data
 from adadecay.lab.datasets import DatasetError, catalog
 from adadecay.lab.datasets.catalog import Part, file_of, joint_digest, verify
 from adadecay.lab.datasets.download import Progress
-from adadecay.lab.datasets.fetch import FetchOptions, obtain
+from adadecay.lab.datasets.fetch import obtain
 
 QUIET = Progress(quiet=True)
 STUDY = """\
@@ -36,7 +36,7 @@ def _loop(path):
     path.symlink_to(path.name)
 
 
-KINDS = {"folder": _folder, "loop": _loop, "pipe": os.mkfifo}
+KINDS = {"folder": _folder, "loop": _loop}
 
 
 def _invoke(app, *words):
@@ -86,12 +86,11 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(kind, file, cache, tmp_path
         cache.write_text("a file")
     else:
         _break(kind, cache / file)
-    wanted = FetchOptions(named, "folder", offline=True)
     if (kind, file) == ("loop", "tiny.npy"):  # nothing is lost with a loop
-        verify(obtain(idx_item(), wanted, progress=QUIET), idx_item().parts)
+        verify(obtain(idx_item(), folder=named, progress=QUIET), idx_item().parts)
         return
     with pytest.raises(DatasetError) as caught:
-        obtain(idx_item(), wanted, progress=QUIET)
+        obtain(idx_item(), folder=named, progress=QUIET)
     assert str(cache / file) in str(caught.value)
     assert "ADADECAY_DATA" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -122,12 +121,12 @@ def test_foreign_content_is_set_aside_and_the_dataset_fetched(content, cache):
     put(cache, {path.name: content})
     aside = path.with_suffix(".damaged")
     with pytest.raises(DatasetError, match=str(aside)):
-        obtain(idx_item(), FetchOptions(source="cache"), progress=QUIET)
+        obtain(idx_item(), offline=True, progress=QUIET)
     assert aside.read_bytes() == content
     put(cache, {path.name: content})
     with serving(good(random_arrays())) as server:
         item = idx_item(server.url)
-        verify(obtain(item, FetchOptions(), progress=QUIET), item.parts)
+        verify(obtain(item, progress=QUIET), item.parts)
     assert aside.read_bytes() == content
 
 
@@ -135,7 +134,7 @@ def test_where_data_came_from_is_shown_without_being_obeyed(cache, monkeypatch):
     item = idx_item()
     monkeypatch.setattr(catalog, "CATALOG", {**catalog.CATALOG, "mnist": item})
     named = put(cache / "named", idx_files(random_arrays()))
-    path = obtain(item, FetchOptions(named), progress=QUIET)
+    path = obtain(item, folder=named, progress=QUIET)
     text = path.read_bytes()
     place = text.index(b"folder ")
     path.write_bytes(text[:place] + b"\x1b[31m \xff" + text[place + 7 :])
@@ -151,10 +150,10 @@ import resource, sys
 from pathlib import Path
 from small_sets import idx_item
 from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.fetch import FetchOptions, obtain
+from adadecay.lab.datasets.fetch import obtain
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:
-    obtain(idx_item(), FetchOptions(Path(sys.argv[1])), cache=Path(sys.argv[2]))
+    obtain(idx_item(), folder=sys.argv[1], cache=Path(sys.argv[2]))
 except DatasetError as error:
     print(error)
 """

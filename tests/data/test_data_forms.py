@@ -21,7 +21,7 @@ from small_sets import (
 )
 
 from adadecay.lab.datasets.catalog import BadDataError, digest
-from adadecay.lab.datasets.formats import FORMATS, decode, files_in, unpack
+from adadecay.lab.datasets.formats import FORMATS, decode, unpack
 
 GREY, COLOUR = random_arrays(), random_arrays((32, 32, 3))
 FORMS = {
@@ -39,25 +39,16 @@ def form(request):
 def test_every_form_gives_the_same_arrays(form, tmp_path):
     kind, write, arrays, item = form
     put(tmp_path, write(arrays))
-    found = decode(kind, files_in(tmp_path), item().parts)
+    found = decode(kind, tmp_path, item().parts)
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == np.uint8
 
 
-def test_every_form_reads_the_names_it_lists(form):
-    kind, write, arrays, item = form
-    asked = []
-
-    def files(name, limit):
-        asked.append(name)
-        data = write(arrays)[name]
-        assert len(data) <= limit
-        return data
-
-    decode(kind, files, item().parts)
-    assert sorted(asked) == sorted(FORMATS[kind].names)
+def test_every_form_lists_the_names_it_reads(form):
+    kind, write, arrays, _ = form
+    assert sorted(write(arrays)) == sorted(FORMATS[kind].names)
 
 
 def test_every_form_refuses_truncated_and_altered_files(form, tmp_path):
@@ -73,36 +64,25 @@ def test_every_form_refuses_truncated_and_altered_files(form, tmp_path):
         for wrong in wrongs:
             put(tmp_path, {**files, name: wrong})
             with pytest.raises(BadDataError):
-                decode(kind, files_in(tmp_path), item().parts)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_an_idx_file_of_another_type_is_refused_by_its_header(tmp_path, place):
-    """The third byte says what the numbers are; the data behind it is untouched."""
-    files = idx_files(GREY)
-    data = bytearray(files["train-images-idx3-ubyte"])
-    data[place] += 1
-    put(tmp_path, {**files, "train-images-idx3-ubyte": bytes(data)})
-    with pytest.raises(BadDataError, match="train-images"):
-        decode("idx", files_in(tmp_path), idx_item().parts)
+                decode(kind, tmp_path, item().parts)
 
 
 @pytest.mark.parametrize(
     ("size", "mode"), [((64, 32), "RGB"), ((1024, 2), "L"), ((1024, 2), "RGBA")]
 )
-def test_pictures_of_another_size_or_kind_are_refused_unread(tmp_path, size, mode):
+def test_pictures_of_another_size_or_kind_are_refused(tmp_path, size, mode):
     buffer = io.BytesIO()
     Image.new(mode, size).save(buffer, "PNG")
     files = {**png_files(COLOUR), "test_batch.png": buffer.getvalue()}
-    with pytest.raises(BadDataError, match="not RGB rows"):
-        decode("cifar-png", files_in(put(tmp_path, files)), cifar_item().parts)
+    with pytest.raises(BadDataError, match="cannot be read"):
+        decode("cifar-png", put(tmp_path, files), cifar_item().parts)
 
 
 @pytest.mark.parametrize("labels", [b"{}", b"[1, null]", b"[1e999]", b"[" * 100_000])
 def test_labels_that_are_no_labels(tmp_path, labels):
     files = {**png_files(COLOUR), "test_lables.json": labels}
     with pytest.raises(BadDataError):
-        decode("cifar-png", files_in(put(tmp_path, files)), cifar_item().parts)
+        decode("cifar-png", put(tmp_path, files), cifar_item().parts)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
@@ -110,7 +90,7 @@ def test_tar_in_every_compression(tmp_path, mode):
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar_of({"one": b"1", "two.gz": b"2"}, mode=mode))
     out = put(tmp_path / "out", {})
-    unpack(archive, out, ["one", "two"], limit=10)
+    unpack(archive, out, ["one", "two"])
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {
         "one": b"1",
         "two.gz": b"2",
@@ -139,20 +119,11 @@ def test_archives_are_unpacked_only_inside_their_folder(tmp_path):
     archive.write_bytes(buffer.getvalue())
     out = put(tmp_path / "deep" / "out", {})
     before = set(tmp_path.rglob("*"))
-    unpack(archive, out, ["one", "two", "three", "four", "five", "six"], limit=99)
+    unpack(archive, out, ["one", "two", "three", "four", "five", "six"])
     new = set(tmp_path.rglob("*")) - before
     assert new == {out / "one", out / "two"}
     assert all(path.is_file() and not path.is_symlink() for path in new)
     assert not outside.exists()
-
-
-def test_members_over_the_limit_are_refused(tmp_path):
-    archive = tmp_path / "a.tgz"
-    archive.write_bytes(tar_of({"one": bytes(5_000_000)}))
-    out = put(tmp_path / "out", {})
-    with pytest.raises(BadDataError, match="5000000 bytes"):
-        unpack(archive, out, ["one"], limit=1000)
-    assert list(out.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", ["w:xz", "w:gz", "w"])
@@ -162,8 +133,8 @@ def test_debian_packages(tmp_path, mode):
     deb = tmp_path / "a.deb"
     deb.write_bytes(deb_of(members))
     out = put(tmp_path / "out", {})
-    unpack(deb, out, FORMATS["idx"].names, limit=10_000)
-    found = decode("idx", files_in(out), idx_item().parts)
+    unpack(deb, out, FORMATS["idx"].names)
+    found = decode("idx", out, idx_item().parts)
     assert digest(found["train_images"]) == digest(GREY["train_images"])
 
 
@@ -182,8 +153,8 @@ def test_debian_packages_in_zstandard(tmp_path):
         pytest.skip(f"this dpkg-deb writes no zstandard: {made.stderr}")
     assert b"data.tar.zst" in deb.read_bytes()
     out = put(tmp_path / "out", {})
-    unpack(deb, out, FORMATS["idx"].names, limit=10_000)
-    decode("idx", files_in(out), idx_item().parts)
+    unpack(deb, out, FORMATS["idx"].names)
+    decode("idx", out, idx_item().parts)
 
 
 def test_broken_archives(tmp_path):
@@ -204,4 +175,4 @@ def test_broken_archives(tmp_path):
         archive.write_bytes(data)
         out = put(tmp_path / f"out {name}", {})
         with pytest.raises(BadDataError):
-            unpack(archive, out, ["one"], limit=1_000_000)
+            unpack(archive, out, ["one"])

@@ -2,9 +2,7 @@
 
 import gzip
 import hashlib
-import re
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -18,25 +16,27 @@ from small_sets import (
     serving,
 )
 
-from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.catalog import SourceError, open_arrays
-from adadecay.lab.datasets.download import Progress, Timeouts, download
-from adadecay.lab.datasets.fetch import FetchOptions, obtain
+from adadecay.lab.datasets import BadDataError, DatasetError
+from adadecay.lab.datasets import download as downloading
+from adadecay.lab.datasets.catalog import open_arrays
+from adadecay.lab.datasets.download import Progress, download
+from adadecay.lab.datasets.fetch import obtain
 
-QUICK = Timeouts(connect=1.0, read=0.5, grace=0.4, slowest=50_000, retries=1)
 QUIET = Progress(quiet=True)
 ARRAYS = random_arrays()
 FIRST = "/t10k-labels-idx1-ubyte.gz"
 LARGE = "/train-images-idx3-ubyte.gz"
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Nobody waits for silence, and neither npm nor apt-get is there."""
+    monkeypatch.setattr(downloading, "TIMEOUTS", (1.0, 0.5))
+    monkeypatch.setenv("PATH", "")
+
+
 def fetch(item, cache):
-    return obtain(
-        item,
-        FetchOptions(source="official", timeouts=QUICK),
-        cache=cache,
-        progress=QUIET,
-    )
+    return obtain(item, cache=cache, progress=QUIET)
 
 
 def assert_holds(path, item, arrays):
@@ -72,24 +72,6 @@ def test_an_archive_is_fetched_and_read(cache):
     with serving({"/tiny-binary.tar.gz": cifar_archive(arrays)}) as server:
         item = cifar_item(server.url)
         assert_holds(fetch(item, cache), item, arrays)
-
-
-def dribble(handler):
-    """One byte at a time: every pause is far shorter than the read time-out."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "4000")
-    handler.end_headers()
-    for _ in range(400):
-        handler.wfile.write(b"\x1f")
-        handler.wfile.flush()
-        time.sleep(0.02)
-
-
-def test_slow_dribbling(cache):
-    """Found out while it dribbles, not when a whole chunk has come together."""
-    message = refused({"*": dribble}, cache)
-    received = int(re.search(r"too slow: (\d+) bytes", message)[1])
-    assert received < 400
 
 
 def test_slow_silence_before_and_within_the_answer(cache):
@@ -130,7 +112,7 @@ def test_broken_transfers_are_repeated(cache):
 
 
 def test_broken_for_ever(cache):
-    assert "broke off" in refused({"*": halved}, cache)
+    assert "IncompleteRead" in refused({"*": halved}, cache)
 
 
 def test_broken_without_a_promised_length(cache):
@@ -153,12 +135,6 @@ def test_broken_inside_the_server(cache):
     assert_nothing_left(cache)
 
 
-def test_missing_files_are_not_asked_for_twice(cache):
-    with serving({}) as server, pytest.raises(DatasetError, match="answers 404"):
-        fetch(idx_item(server.url), cache)
-    assert server.asked == {FIRST: 1}
-
-
 POISONED = {**ARRAYS, "train_images": ARRAYS["train_images"] ^ np.uint8(1)}
 LIES = {
     "a page": {"*": b"<html>Login"},
@@ -171,16 +147,6 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_lying_servers_are_refused(lie, cache):
     assert "another SHA-256 than the published" in refused(LIES[lie], cache)
-
-
-def test_lying_with_an_answer_that_never_ends(cache):
-    def endless(handler):
-        handler.send_response(200)
-        handler.end_headers()
-        while True:
-            handler.wfile.write(bytes(65536))
-
-    assert "sends more than" in refused({"*": endless}, cache)
 
 
 def vanish(handler):
@@ -206,11 +172,10 @@ def vanish_before(handler):
 @pytest.mark.parametrize("moment", [vanish_before, vanish_within, vanish_after])
 def test_vanishing(moment, cache):
     message = refused({**good(ARRAYS), FIRST: moment}, cache)
-    assert "cannot be reached" in message
+    assert "the transfer failed" in message
 
 
 BAD = {
-    "slow": {"*": dribble},
     "broken": {"*": halved},
     "lying": good(random_arrays(seed=1)),
     "vanishing": {"*": vanish_within},
@@ -233,46 +198,29 @@ def test_the_next_mirror_serves_where_the_first_fails(kind, cache):
 def test_no_server_at_all(cache):
     with serving({}) as server:
         url = server.url
-    with pytest.raises(DatasetError, match="cannot be reached"):
+    with pytest.raises(DatasetError, match="Connection refused"):
         fetch(idx_item(url), cache)
 
 
-def test_a_server_may_not_change_the_encoding(tmp_path):
-    """A .gz file served as gzip-encoded content is stored as it is, zipped."""
+def test_files_are_asked_for_as_they_are(tmp_path):
     data = gzip.compress(b"idx")
 
-    def encoded(handler):
+    def plain(handler):
         assert handler.headers["Accept-Encoding"] == "identity"
-        handler.send_response(200)
-        handler.send_header("Content-Encoding", "gzip")
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
+        send(handler, data)
 
-    with serving({"/file.gz": encoded}) as server:
-        path = tmp_path / "file.gz"
-        url = f"{server.url}file.gz"
+    with serving({"/file.gz": plain}) as server:
         known = hashlib.sha256(data).hexdigest()
-        download(url, tmp_path, known, limit=100, timeouts=QUICK, progress=QUIET)
+        path = download(f"{server.url}file.gz", tmp_path, known, progress=QUIET)
     assert path.read_bytes() == data
 
 
 def test_a_failed_download_leaves_no_file(tmp_path):
-    def oversized(handler):
-        send(handler, bytes(200))
-
     with (
-        serving({"*": oversized}) as server,
-        pytest.raises(SourceError, match="more than 100"),
+        serving({"*": bytes(200)}) as server,
+        pytest.raises(BadDataError, match="another SHA-256"),
     ):
-        download(
-            f"{server.url}x",
-            tmp_path,
-            "0" * 64,
-            limit=100,
-            timeouts=QUICK,
-            progress=QUIET,
-        )
+        download(f"{server.url}x", tmp_path, "0" * 64, progress=QUIET)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -286,15 +234,9 @@ def test_progress_is_shown_on_a_terminal_and_told_elsewhere(tmp_path):
         screen = StringIO()
         console = Console(file=screen, force_terminal=terminal, width=200)
         with serving({"/file": bytes(3_000_000)}) as server:
-            download(
-                f"{server.url}file",
-                tmp_path / str(terminal),
-                known,
-                limit=4_000_000,
-                timeouts=QUICK,
-                progress=Progress(console),
-            )
+            folder = tmp_path / str(terminal)
+            download(f"{server.url}file", folder, known, progress=Progress(console))
         text = screen.getvalue()
         assert "/file" in text
-        assert "3.0" in text
+        assert ("3.0/3.0 MB" in text) == terminal
         assert ("\x1b[" in text) == terminal  # a moving bar needs control codes

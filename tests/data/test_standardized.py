@@ -16,7 +16,7 @@ def test_the_training_pixels_have_mean_zero_and_deviation_one():
     other = generator.integers(100, 256, (20, 1, 4, 4), dtype=np.uint8)
     labels = np.arange(50) % 10
     parts = Split(pixels, labels), Split(other, labels[:20])
-    plain = Dataset("own", *parts, None, None, None, 255, None, "", (1, 4, 4))
+    plain = Dataset("own", *parts, scale=255)
     changed = standardized(plain)
     batches = Batches(changed.train, changed, batch_size=50)
     inputs, _ = next(batches.epoch(torch.Generator().manual_seed(0)))

@@ -220,7 +220,7 @@ def test_a_picture_shows_theta_where_it_lies(tmp_path):
         assert len(plot_rates(optimizer, layer).to_dict()["hconcat"]) == 2
 
 
-@pytest.mark.parametrize("module", ["wrap", "layers", "optax", "diagnostics"])
+@pytest.mark.parametrize("module", ["wrap", "groups", "optax", "diagnostics"])
 def test_the_examples_in_the_docstrings_run(module):
     subject = importlib.import_module(f"adadecay.{module}")
     result = doctest.testmod(subject, optionflags=doctest.ELLIPSIS)

@@ -154,3 +154,13 @@ def test_tensorboard_gets_each_number_under_its_name():
     names = [f"p/quantile_{level:.2f}/group0.0" for level in QUANTILES]
     wanted |= dict(zip(names, layer.quantiles, strict=True))
     assert log == {(name, 3): value for name, value in wanted.items()}
+
+
+def test_means_are_over_all_weights_however_few_are_sampled():
+    torch.manual_seed(0)
+    weight, grad = torch.randn(60, 50), torch.randn(60, 50) ** 3
+    (few,) = measure(optimizer_of((weight, grad)), samples=10)
+    (every,) = measure(optimizer_of((weight, grad)), samples=3000)
+    assert_described(every, weight, grad, rtol=1e-5)
+    assert (few.mean, few.effective_decay) == (every.mean, every.effective_decay)
+    assert few.quantiles != every.quantiles

@@ -1,7 +1,7 @@
 """What every rank runs: scenarios of replicated and sharded training.
 
-Started by ``worlds.py`` once for each number of ranks; writes one file for each rank,
-with what each scenario found. A scenario is a function whose assertions are the test,
+Started by ``worlds.py`` once; writes one file for each rank of each world, with what
+each scenario found. A scenario is a function whose assertions are the test,
 and compares with the same training in a single process, which every rank repeats.
 """
 
@@ -49,7 +49,7 @@ from torch.utils._pytree import tree_leaves
 from adadecay import AdaDecay, adaptive_decay, by_module, native, reference
 from adadecay.decay import collect
 from adadecay.diagnostics import QUANTILES, measure
-from adadecay.layers import Layers
+from adadecay.groups import Layers
 from adadecay.sharding import all_rates
 from adadecay.sharding import to_local as local
 
@@ -287,7 +287,7 @@ def problems(rank, size):
             group = {"params": params, "param_names": names, "weight_decay": 0.1}
             settings = {"alpha": 4.0, "unit_mean": unit_mean}
             groups = collect([group], Layers(None), {}, settings)
-            for _, _, indices, thetas in all_rates(groups):
+            for _, indices, _, thetas in all_rates(groups):
                 for i, theta in zip(indices, thetas, strict=True):
                     oracle = reference.decay_rates(
                         [LAYERS[names[i]]], 4.0, unit_mean=unit_mean
@@ -337,8 +337,8 @@ def collectives(rank, size):
                 assert counter.get_total_counts() == expected, counts
                 assert all("allgather" in op or "all_gather" in op for op in counts)
                 ranks = 2 if kind == "2-D" else size
-                # Four layers decay; count, mean and root (sum and count of θ) each.
-                numbers = 3 + (2 if "unit_mean" in options else 0)
+                # Four layers decay; count, mean and root (and the sum of θ) each.
+                numbers = 3 + ("unit_mean" in options)
                 assert traffic.received == ranks * 4 * numbers * 8, traffic.received
     model = nn.parallel.DistributedDataParallel(network())
     optimizer = make_adadecay(model.module, {"momentum": 0.9})
@@ -596,18 +596,22 @@ def run_rank(folder, rank, size):
     dist.destroy_process_group()
 
 
-def main(folder, size):
-    """Fork the ranks from a process that has imported everything."""
+def main(folder):
+    """Fork the ranks of each world from one process that has imported everything."""
     fork = multiprocessing.get_context("fork")
-    ranks = [
-        fork.Process(target=run_rank, args=(folder, rank, size), daemon=True)
-        for rank in range(size)
-    ]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
+    # Checkpoints go from the larger world to the smaller.
+    for size in sorted(SCENARIOS, reverse=True):
+        world = pathlib.Path(folder, f"world{size}")
+        world.mkdir()
+        ranks = [
+            fork.Process(target=run_rank, args=(world, rank, size), daemon=True)
+            for rank in range(size)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1])

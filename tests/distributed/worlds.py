@@ -1,4 +1,4 @@
-"""Starts worlds of ranks on this machine, each once however many tests ask for it."""
+"""Starts worlds of ranks on this machine, once however many tests ask for them."""
 
 import json
 import os
@@ -9,30 +9,24 @@ import sys
 from filelock import FileLock
 
 SCRIPT = pathlib.Path(__file__).with_name("ranks.py")
-# Checkpoints go from the larger world to the smaller, so that is the order.
-ORDER = {4: None, 2: 4, 1: 2}
 
 
 def run(folder: pathlib.Path, size: int) -> list[dict[str, str]]:
-    """Give what each rank of a world found; the first to ask runs it."""
-    if ORDER[size] is not None:
-        run(folder, ORDER[size])
-    world = folder / f"world{size}"
-    with FileLock(folder / f"world{size}.lock"):
-        if not world.exists():
-            world.mkdir()
-            _start(world, folder, size)
+    """Give what each rank of a world found; the first to ask runs all worlds."""
+    with FileLock(folder / "lock"):
+        if not (folder / "output").exists():
+            _start(folder)
     results = []
     for rank in range(size):
-        found = world / f"rank{rank}.json"
+        found = folder / f"world{size}" / f"rank{rank}.json"
         if not found.exists():
-            raise AssertionError((world / "output").read_text())
+            raise AssertionError((folder / "output").read_text())
         results.append(json.loads(found.read_text()))
     return results
 
 
-def _start(world: pathlib.Path, folder: pathlib.Path, size: int) -> None:
-    (folder / "checkpoints").mkdir(exist_ok=True)
+def _start(folder: pathlib.Path) -> None:
+    (folder / "checkpoints").mkdir()
     environment = {
         **os.environ,
         "RANKS_CHECKPOINTS": str(folder / "checkpoints"),
@@ -40,9 +34,9 @@ def _start(world: pathlib.Path, folder: pathlib.Path, size: int) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
-    with (world / "output").open("w") as output:
+    with (folder / "output").open("w") as output:
         subprocess.run(
-            [sys.executable, str(SCRIPT), str(world), str(size)],
+            [sys.executable, str(SCRIPT), str(folder)],
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,

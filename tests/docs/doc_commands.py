@@ -105,7 +105,7 @@ def _adadecay(words: tuple[str, ...], mention: bool) -> str | None:
 
 def _study(values: dict) -> str | None:
     """Ask whether a study exists, can be changed so, and can be planned."""
-    if "study" not in values:
+    if values.get("study") is None:
         return None
     name = values["study"]
     example = ROOT / "examples" / f"{name.removesuffix('.toml')}.toml"

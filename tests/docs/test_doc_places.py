@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from doc_pages import ROOT, blocks, read, spans
 
+from adadecay.lab import Study
+from adadecay.lab.spec_file import built_in_names
+
 PACKAGE = ROOT / "src" / "adadecay"
 MAPS = ["docs/architecture.md", "docs/paper_to_code.md"]
 PAGES = [*MAPS, "docs/kernel.md", "docs/distributed.md", "docs/optimizer.md"]
@@ -21,7 +24,7 @@ PAGES += ["docs/statistics.md", "docs/lab.md", "docs/data.md", "CONTRIBUTING.md"
 FILE = re.compile(r"[\w./-]*\w\.(py|md|cpp|hpp|pyi|toml|lock|sh)")
 FOLDER = re.compile(r"[\w.-]+(/[\w.-]+)*/")
 # Names that stand for a reader's own.
-THEIRS = {"my_train.py", "evidence/NAME/", "damaged/"}
+THEIRS = {"my_train.py", "evidence/NAME/"}
 
 
 @cache
@@ -178,3 +181,9 @@ def test_a_symbol_that_is_not_there_is_noticed():
     assert unknown("step(decoupled=True)", "src/adadecay/reference.py") == []
     assert unknown("step(uncoupled=True)", "src/adadecay/reference.py") == ["uncoupled"]
     assert unknown("test_no_such_*", "tests") == ["test_no_such_*"]
+
+
+def test_the_page_counts_the_trials_of_each_built_in_study():
+    rows = re.findall(r"^\| `([\w/]+)` \|.*\| ([\d,]+) \|$", read("docs/lab.md"), re.M)
+    counts = {name: int(count.replace(",", "")) for name, count in rows}
+    assert counts == {name: len(Study(name).plan.unique) for name in built_in_names()}

@@ -5,14 +5,15 @@ import builtins
 import inspect
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 import torch
 from doc_pages import ROOT, blocks, pages
+from typer.testing import CliRunner
 
 import adadecay
+from adadecay.commands import app
 
 PROGRAMS = [
     block for page in pages() for block in blocks(page) if block.language == "python"
@@ -132,23 +133,27 @@ def test_the_use_that_the_readme_shows_trains():
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """A folder with the examples' modules, which none but this test imports."""
+    modules = ("own_model", "my_task")
+    for module in modules:
+        shutil.copy(ROOT / "examples" / f"{module}.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
 @pytest.mark.parametrize("study", STUDIES, ids=str)
-def test_a_study_on_a_page_runs_beside_the_model_it_names(study, tmp_path):
-    for module in ("own_model.py", "my_task.py"):
-        shutil.copy(ROOT / "examples" / module, tmp_path)
-    (tmp_path / "own_study.toml").write_text(study.text)
-    words = "adadecay run own_study.toml --trials 1 --epochs 2 --workers 0 --plain"
-    done = subprocess.run(
-        [sys.executable, "-m", *words.split()],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split() for line in done.stdout.splitlines() if " 1/1 " in line]
-    assert len(rows) >= 2, done.stdout
+def test_a_study_on_a_page_runs_beside_the_model_it_names(study, beside):
+    (beside / "own_study.toml").write_text(study.text)
+    words = "run own_study.toml --trials 1 --epochs 2 --workers 0 --plain"
+    done = CliRunner().invoke(app, words.split(), env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.output.splitlines() if " 1/1 " in line]
+    assert len(rows) >= 2, done.output
 
 
 def test_the_files_of_the_first_study_are_those_on_its_page():

@@ -20,9 +20,9 @@ LIGHT = [
     for room in ROOMS
     if ".integrations." not in room and inspect.ismodule(pkgutil.resolve_name(room))
 ]
-INSIDE = {"__main__", "benchmark", "cautious", "cli", "commands", "copies", "decay"}
-INSIDE |= {"experiments", "extras", "gpu", "integrations", "kernels", "lab", "native"}
-INSIDE |= {"optax_rules", "rounding", "settings", "sharding"}
+INSIDE = {"__main__", "application", "benchmark", "cautious", "commands"}
+INSIDE |= {"copies", "decay", "experiments", "extras", "gpu", "integrations", "kernels"}
+INSIDE |= {"lab", "native", "norms", "optax_rules", "rounding", "sharding"}
 
 
 def public(room):

@@ -41,7 +41,7 @@ MARKUP = re.compile(r"<[^>]*>|\s+")
 
 
 def snapshot(name):
-    return read_snapshot(ROOT / "evidence" / name, name=name)
+    return read_snapshot(ROOT / "evidence" / name)
 
 
 def trial_ids():

@@ -41,7 +41,7 @@ def test_the_command_reports_every_contender_as_json(kernel):
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["kernel"] == native.instruction_set()
+    assert report["kernel"] == native.kernel.form()
     assert [row["contender"] for row in report["steps"]] == [
         "SGD loop",
         "SGD foreach",

@@ -28,7 +28,7 @@ for dtype, allowed in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
     for param, value in zip(params, wanted):
         error = numpy.abs(param.detach().double().numpy() - value).max()
         assert error <= allowed, error
-print(native.instruction_set())
+print(native.kernel and native.kernel.form())
 try:
     AdaDecay(params, lr=0.1, weight_decay=0.1, fused=True)
 except RuntimeError as error:

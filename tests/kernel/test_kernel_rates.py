@@ -9,20 +9,20 @@ from adadecay import native, reference
 from adadecay.native import TYPES
 
 LARGEST = 0x7F7FFFFF  # the bits of the largest float
+STANDARD = torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
 ALPHAS = [4.0, 1.0, -1.0, 2.0, 8.0, 0.0, 50.0]
 
 
-def kernel_rates(grad, alpha, **moments):
+def kernel_rates(grad, alpha, moments=None):
     """θ of one layer straight from the kernel, and its mean."""
     wide = grad.dtype == torch.float64
     theta = torch.empty(grad.shape, dtype=torch.float64 if wide else torch.float32)
     mean = native.kernel.rates(
+        tensor=(grad.numel(), TYPES[grad.dtype], 0, 0),
         grad=grad.data_ptr(),
-        size=grad.numel(),
-        type=TYPES[grad.dtype],
         alpha=alpha,
+        moments=0 if moments is None else moments.data_ptr(),
         out=theta.data_ptr(),
-        **moments,
     )
     return theta, mean
 
@@ -33,7 +33,7 @@ def test_the_curve_over_the_whole_range_of_float(form, sign):
     everywhere = np.arange(0, LARGEST, 997, dtype=np.int32)
     bits = np.append(everywhere, np.arange(0x3E000000, 0x42000000, 37, dtype=np.int32))
     x = torch.from_numpy(bits.view(np.float32))
-    theta, _ = kernel_rates(x, sign, mean=0.0, deviation=1.0)
+    theta, _ = kernel_rates(x, sign, STANDARD)
     with np.errstate(over="ignore"):
         wanted = 2 / (1 + np.exp(-sign * x.double().numpy()))
     error = np.abs(theta.double().numpy() - wanted).max()
@@ -46,7 +46,7 @@ def test_the_curve_over_the_whole_range_of_float(form, sign):
 def test_the_curve_in_double(form):
     x = torch.linspace(0, 900, 400_001, dtype=torch.float64)
     for sign in (1.0, -1.0):
-        theta, _ = kernel_rates(x, sign, mean=0.0, deviation=1.0)
+        theta, _ = kernel_rates(x, sign, STANDARD)
         with np.errstate(over="ignore"):
             wanted = 2 / (1 + np.exp(-sign * x.numpy()))
         np.testing.assert_allclose(theta.numpy(), wanted, rtol=0, atol=5e-15)

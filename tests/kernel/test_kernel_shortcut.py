@@ -15,20 +15,21 @@ OPTIONS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
 def taken(kernel, monkeypatch):
     """Whether each step was short, which does not collect the tensors, in order."""
     outcomes, collected = [], []
-    original = decay.collect
+    original, original_step = decay.collect, AdaDecay.step
 
     def collect(*args, **kwargs):
         collected.append(args)
         return original(*args, **kwargs)
 
-    def note(optimizer, args, kwargs):
-        outcomes.append(not collected)
+    def step(*args):
         collected.clear()
+        original_step(*args)
+        outcomes.append(not collected)
 
+    step.hooked = True
     monkeypatch.setattr(decay, "collect", collect)
-    handle = register_optimizer_step_post_hook(note)
-    yield outcomes
-    handle.remove()
+    monkeypatch.setattr(AdaDecay, "step", step)
+    return outcomes
 
 
 def pair(**options):
@@ -193,6 +194,50 @@ def test_a_gradient_that_has_come_to_overlap(taken):
     assert taken[2] is False
     for a, b in zip(params(mine), params(its), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_gradient_of_one_group_that_has_come_to_overlap(taken):
+    mine, its = pair()
+    for optimizer in (mine, its):
+        optimizer.add_param_group({"params": torch.nn.Parameter(torch.ones(6))})
+    both_step(mine, its)
+    both_step(mine, its)
+    for optimizer in (mine, its):
+        params(optimizer)[2].grad = params(optimizer)[2].data
+        optimizer.step()
+    assert taken[::2] == [False, True, False]
+    for a, b in zip(params(mine), params(its), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("register", ["own", "global"])
+def test_hooks_that_come_later_see_short_steps(taken, register):
+    mine, its = pair()
+    both_step(mine, its)
+    seen = []
+    if register == "own":
+        mine.register_step_pre_hook(lambda _, args, kwargs: seen.append(args))
+        handle = mine.register_step_post_hook(lambda *_: seen.append("after"))
+    else:
+        handle = register_optimizer_step_post_hook(
+            lambda optimizer, *_: optimizer is mine and seen.append("after")
+        )
+    try:
+        both_step(mine, its)
+    finally:
+        handle.remove()
+    assert seen == ([(mine,), "after"] if register == "own" else ["after"])
+    assert taken[::2] == [False, True]
+
+
+def test_a_profiler_sees_short_steps(taken):
+    mine, its = pair()
+    both_step(mine, its)
+    with torch.profiler.profile() as profile:
+        both_step(mine, its)
+    names = [event.key for event in profile.key_averages()]
+    assert "Optimizer.step#AdaDecay.step" in names
+    assert taken[::2] == [False, True]
 
 
 def test_a_warning_is_not_passed_over(taken):

@@ -19,7 +19,7 @@ def test_rates_are_those_of_the_oracle(form, dtype, unit_mean):
     grads = [layer((7, 300), dtype), layer((1,), dtype), layer((0,), dtype)]
     grads.append(layer((40, 9), dtype, seed=1).t())  # dense, in another order
     members = [[i] for i in range(len(grads))]
-    found = native.rates(grads, members, 4.0, unit_mean)
+    found = native.rates(grads, members, 4.0, unit_mean=unit_mean)
     assert found is not None
     bound = 1e-12 if dtype == torch.float64 else 2e-6
     for grad, theta in zip(grads, found, strict=True):
@@ -74,19 +74,19 @@ def test_a_part_with_a_nan_has_no_mean(form):
     ids=["complex", "gaps", "elsewhere", "differentiable", "whole numbers", "odd"],
 )
 def test_what_the_kernel_can_not_take_is_left_to_others(form, grad):
-    assert native.rates([grad], [[0]], 4.0, False) is None
+    assert native.rates([grad], [[0]], 4.0) is None
     assert native.moments([grad], [[0]]) is None
 
 
 def test_pooled_layers_are_left_to_others(form):
     grads = [layer(4, torch.float32), layer(5, torch.float32)]
-    assert native.rates(grads, [[0, 1]], 4.0, False) is None
+    assert native.rates(grads, [[0, 1]], 4.0) is None
 
 
 def test_without_the_kernel_everything_is_left_to_others(monkeypatch):
     monkeypatch.setattr(native, "kernel", None)
     grad = layer(4, torch.float32)
-    assert native.rates([grad], [[0]], 4.0, False) is None
+    assert native.rates([grad], [[0]], 4.0) is None
     assert native.moments([grad], [[0]]) is None
 
 
@@ -115,15 +115,21 @@ def test_a_plan_refuses_what_does_not_belong_to_it(kernel):
     place = [layer(4, torch.float32).data_ptr()]
     tensors = [(4, 0, place[0], 0)]
     plan = kernel.plan(tensors=tensors, members=[[0]], momentum=False)
+    given = {"plan": plan, "grads": place, "options": OPTIONS, "threads": 1}
+    given |= {"first": [], "moments": 0, "rounding": []}
     with pytest.raises(IndexError, match="a list is too short"):
-        kernel.moments(plan, [], 1)
-    with pytest.raises(IndexError, match="a list is too short"):
-        kernel.step(plan, place, OPTIONS, 1, moments=[1.0, 2.0])
+        kernel.step(**given | {"grads": []})
     with pytest.raises(ValueError, match="buffers if there is momentum"):
-        kernel.step(plan, place, OPTIONS | {"momentum": 0.9}, 1)
+        kernel.step(**given | {"options": OPTIONS | {"momentum": 0.9}})
     with pytest.raises(KeyError, match="alpha"):
-        kernel.step(plan, place, {k: OPTIONS[k] for k in OPTIONS if k != "alpha"}, 1)
+        kernel.step(**given | {"options": _without(OPTIONS, "alpha")})
+    with pytest.raises(KeyError, match="threads"):
+        kernel.step(**_without(given, "threads"))
     with pytest.raises(TypeError, match="takes only lists"):
-        kernel.step(plan, place[0], OPTIONS, 1)
+        kernel.step(**given | {"grads": place[0]})
     with pytest.raises(ValueError, match="PyCapsule"):
-        kernel.step(None, place, OPTIONS, 1)
+        kernel.step(**given | {"plan": None})
+
+
+def _without(mapping, name):
+    return {key: value for key, value in mapping.items() if key != name}

@@ -1,7 +1,8 @@
 """A process that runs a study and is killed over and over, at chosen moments.
 
-Run as a script: ``lab_killing.py RESULTS KILLS SEED OPTIMIZER…``. It loads torch once
-and forks a child for each attempt, so that an attempt costs no more than its training.
+Run as a script: ``lab_killing.py RESULTS KILLS SEED OPTIMIZER…``. It runs
+the study elsewhere first and then forks a child for each attempt, so that an attempt
+costs no more than its training: nothing is imported or planned again.
 The child runs the study in its own process and is killed with SIGKILL by itself, at a
 moment that the seed chooses: in the middle of a checkpoint, between an epoch's line and
 its checkpoint, in the middle of a line, at any call of the store, or after some time.
@@ -12,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -108,10 +110,13 @@ def main(results, kills, seed, optimizers):
     import torch
     from lab_runs import small_study
 
-    import adadecay.lab.engines.run_trial  # noqa: F401 - loaded once, not in each child
+    from adadecay.lab.study import run
 
     torch.set_num_threads(1)
     told = {}
+    with tempfile.TemporaryDirectory() as elsewhere:
+        warm = small_study(Path(elsewhere), *optimizers, epochs=1)
+        run(warm, workers=0, checkpoint_seconds=0, progress=False)
     for optimizer in optimizers:
         rng = random.Random(f"{optimizer} {seed}")
         told[optimizer] = kill_often(small_study(results, optimizer), kills, rng)
@@ -121,6 +126,7 @@ def main(results, kills, seed, optimizers):
 def kill_often(study, kills, rng):
     """Kill a study so often, then let it finish; say how often at which moment."""
     done = dict.fromkeys(MOMENTS, 0)
+    trials = study.plan.unique  # planned here, once, and not in each child
     # Every moment in turn, each at a random place; a finished run starts over, so
     # that all the kills fall on runs that are under way.
     while sum(done.values()) < kills:
@@ -128,7 +134,7 @@ def kill_often(study, kills, rng):
         if attempt(study, moment, rng):
             done[moment] += 1
         else:
-            for trial in study.plan.unique:
+            for trial in trials:
                 for file in trial_folder(study.folder, trial.id).iterdir():
                     file.unlink()
     assert not attempt(study, None, rng)

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from adadecay.commands import app
 from adadecay.lab import plan as plans
-from adadecay.lab.plan import count_trials, make_plan
+from adadecay.lab.plan import make_plan
 from adadecay.lab.report import write
-from adadecay.lab.spec_file import SpecError, built_in_names, make_spec, read_spec
+from adadecay.lab.spec_file import SpecError, make_spec, read_spec
 from adadecay.lab.study import Study, run
 
 STUDY = """\
@@ -62,19 +62,19 @@ def test_a_plan_past_the_bound_is_refused_at_once(tmp_path, trials):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert told.exit_code == 2
-    assert f"{trials:,} trials" in told.output
+    assert "more than 100,000 trials" in told.output
     assert "ADADECAY_MAX_TRIALS" in told.output
     assert peak < 100e6
 
 
-def test_a_grid_is_counted_before_it_is_walked(tmp_path):
+def test_a_grid_past_the_bound_is_not_walked(tmp_path):
     file = tmp_path / "grid.toml"
     file.write_text(STUDY + f"lr = [{MANY}]\nweight_decay = [{MANY}]\n")
-    with pytest.raises(SpecError, match="20,000,000 trials"):
+    with pytest.raises(SpecError, match="more than 100,000 trials"):
         make_plan(read_spec(file))
     lists = "\n".join(f"a{i} = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]" for i in range(20))
     file.write_text(STUDY.replace('"sgd"', '"a:b"\nlr = 0.1\n' + lists))
-    with pytest.raises(SpecError, match="100,000,000,000,000,000,000 points"):
+    with pytest.raises(SpecError, match="neither installed nor"):
         read_spec(file)
 
 
@@ -88,19 +88,13 @@ def test_the_bound_can_be_raised(monkeypatch):
         }
     )
     monkeypatch.setenv("ADADECAY_MAX_TRIALS", "29")
-    with pytest.raises(SpecError, match=r"30 trials.*at most 29"):
+    with pytest.raises(SpecError, match="more than 29 trials"):
         make_plan(spec)
     monkeypatch.setenv("ADADECAY_MAX_TRIALS", "30")
     assert len(make_plan(spec).trials) == 30
     monkeypatch.setenv("ADADECAY_MAX_TRIALS", "many")
     with pytest.raises(SpecError, match="ADADECAY_MAX_TRIALS='many'"):
         make_plan(spec)
-
-
-@pytest.mark.parametrize("name", built_in_names())
-def test_the_count_is_the_number_of_trials(name):
-    spec = read_spec(name)
-    assert count_trials(spec) == len(make_plan(spec).trials)
 
 
 def test_a_users_module_is_hashed_once_a_study(tmp_path, monkeypatch):

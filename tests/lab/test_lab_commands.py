@@ -18,6 +18,7 @@ import adadecay
 from adadecay.commands import app
 from adadecay.commands.run import exit_status, how_to_go_on
 from adadecay.commands.tables import describe_estimate
+from adadecay.lab import spec_file
 from adadecay.lab import study as study_module
 from adadecay.lab.driver import Outcome
 from adadecay.lab.engines import (
@@ -183,7 +184,7 @@ def test_a_mistake_in_a_file_names_its_place(file):
 )
 def test_what_needs_no_torch_does_not_import_it(tmp_path, command):
     code = (
-        "import sys\nfrom adadecay.cli import main\n"
+        "import sys\nfrom adadecay.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
         "heavy = {'torch', 'polars', 'altair', 'scipy', 'sklearn'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -214,7 +215,7 @@ def test_on_a_terminal_the_view_is_live(file, tmp_path):
     path = f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "adadecay.cli", "run", file, "--workers", "1"],
+        [sys.executable, "-m", "adadecay", "run", file, "--workers", "1"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path, "TERM": "xterm-256color"},
         stdout=theirs,
@@ -239,7 +240,7 @@ def test_on_a_terminal_the_view_is_live(file, tmp_path):
     assert "━" in text
 
 
-def test_the_tally_knows_what_each_worker_does(tmp_path):
+def test_the_tally_knows_how_far_each_trial_is(tmp_path):
     study = small_study(tmp_path, trials=2, epochs=4)
     tally = Tally(study, 2)
     first, second, third, _ = study.plan.trials
@@ -249,7 +250,7 @@ def test_the_tally_knows_what_each_worker_does(tmp_path):
         assert tally.count(Started(trial.id, number, 1, {})) is None
     row = {"epoch": 1, "test_accuracy": 50.0, "seconds": 2.0}
     assert tally.count(EpochDone(first.id, row)) is None
-    assert tally.doing[0] == (first.id, "epoch 2/4, accuracy 50")
+    assert tally.doing[first.id] == "epoch 2/4, accuracy 50"
     # 2 + 3 epochs of those at work, 4 + 4 of those that wait, 2 s each, two workers
     assert tally.remaining() == pytest.approx((2 + 3 + 4 + 4) * 2.0 / 2)
     assert tally.count(Finished(first.id, "done")).startswith("[1/4] ")
@@ -279,6 +280,11 @@ def test_smoke_every_network_with_every_optimizer(tmp_path):
 
 
 def test_the_demo_ends_with_a_report(tmp_path, monkeypatch):
+    """Its study and all of its trials, but two epochs of each instead of twenty."""
+    text = (spec_file.STUDIES / "quickstart.toml").read_text("utf-8")
+    assert text.count("\nepochs = 20\n") == 1
+    (tmp_path / "quickstart.toml").write_text(text.replace("s = 20\n", "s = 2\n"))
+    monkeypatch.setattr(spec_file, "STUDIES", tmp_path)
     monkeypatch.chdir(tmp_path)
     done = _invoke("demo", "--workers", 2)
     assert done.exit_code == 0, done.output
@@ -307,7 +313,7 @@ def test_the_command_to_go_on_can_be_pasted_into_a_shell(monkeypatch):
     ],
 )
 def test_the_exit_status_tells_what_is_left(left, failed, interrupted, status):
-    facts = {"damaged": {}, "done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
+    facts = {"done": 1, "diverged": 0, "ran": 1, "seconds": 1.0}
     outcome = Outcome(left=left, failed=failed, interrupted=interrupted, **facts)
     assert exit_status(outcome) == status
 

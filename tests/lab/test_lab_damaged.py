@@ -21,7 +21,7 @@ epochs = 3
 device = "cpu"
 """
 FILES = ("done.json", "epochs.jsonl", "trial.json", "failed.json", "checkpoint")
-SHAPES = (
+SHAPES = (  # of what is no JSON, or another object's
     b"",
     b"null",
     b"[]",
@@ -75,29 +75,23 @@ def _alter(path):
 
 
 @pytest.mark.parametrize("file", ["epochs.jsonl", "done.json", "trial.json"])
-def test_one_altered_digit_is_reported_and_not_used(folder, file):
+def test_one_altered_digit_is_not_used_and_the_trial_runs_again(folder, file):
     victim, *others = _trials(folder)
     before = (victim / "epochs.jsonl").read_bytes()
     _alter(victim / file)
-    for command, options in [("status", ()), ("report", ()), ("results", ("-o", "x"))]:
-        options = (*options[:1], str(folder / "x")) if options else options
-        told = _invoke(folder, command, *options)
-        assert victim.name in told.output, command
-        assert not any(other.name in told.output for other in others)
+    assert not read_state(folder / "results", victim.name).finished
+    told = _invoke(folder, "status")
+    assert "3 of 4 trials done" in told.output
+    told = _invoke(folder, "results", "-o", str(folder / "x"))
+    assert told.exit_code == 0, told.output
     assert victim.name not in (folder / "x.csv").read_text()
     assert others[0].name in (folder / "x.csv").read_text()
     ran = _invoke(folder, "run", "--workers", "0")
-    assert ran.exit_code == 1
-    assert f"({victim.name})" in ran.output
-    assert "--rerun-damaged" in ran.output
-    assert read_state(folder / "results", victim.name).status == "damaged"
-    again = _invoke(folder, "run", "--workers", "0", "--rerun-damaged")
-    assert again.exit_code == 0, again.output
+    assert ran.exit_code == 0, ran.output
     after = (victim / "epochs.jsonl").read_bytes()
     times = ("seconds", "evaluation_seconds")
     assert _without(before, times) == _without(after, times)
-    [kept] = (folder / "results" / "damaged").iterdir()
-    assert kept.name.startswith(victim.name)
+    assert read_state(folder / "results", victim.name).finished
 
 
 def _without(log, keys):
@@ -128,30 +122,19 @@ def _loop(path):
 
 
 @pytest.mark.parametrize("kind", [_directory, _loop])
-@pytest.mark.parametrize("file", [*FILES, "."])
-def test_what_is_no_file_is_named_and_the_rest_goes_on(folder, file, kind):
-    victim, spoiled, *_ = _trials(folder)
-    path = victim if file == "." else victim / file
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    if file in ("failed.json", "checkpoint"):
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_no_file_is_named_in_one_sentence(folder, file, kind):
+    victim = _trials(folder)[0]
+    (victim / file).unlink(missing_ok=True)
+    if file == "failed.json" or file == "checkpoint":
         (victim / "done.json").unlink()
-    if file != "." or kind is _loop:
-        kind(path)
-    shutil.rmtree(spoiled)  # something to do for the next run
-    for command in ("status", "plan", "report", "results"):
+    kind(victim / file)
+    commands = ("run",) if file == "checkpoint" else ("status", "results", "run")
+    for command in commands:
         options = ("-o", str(folder / "x")) if command == "results" else ()
         told = _invoke(folder, command, *options)
-        assert told.exit_code == 0, (command, told.output, told.exception)
-    ran = _invoke(folder, "run", "--workers", "0")
-    assert ran.exception is None or isinstance(ran.exception, SystemExit)
-    assert read_state(folder / "results", spoiled.name).status == "done"
-    if ran.exit_code:
-        assert f"{victim.name}" in ran.output
-        again = _invoke(folder, "run", "--workers", "0", "--rerun-damaged")
-        assert again.exit_code == 0, again.output
+        assert told.exit_code == 2, (command, told.output, told.exception)
+        assert str(victim / file) in told.output
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -237,10 +220,7 @@ def test_a_trial_altered_while_in_python(folder):
     victim = study.plan.unique[0].id
     _alter(trial_folder(study.folder, victim) / "epochs.jsonl")
     assert numbers(study)[victim] == []
-    assert study.trials().filter(trial=victim)["status"].to_list() == ["damaged"]
+    assert study.trials().filter(trial=victim)["status"].to_list() == ["running"]
     outcome = run(study, workers=0, progress=False)
-    assert set(outcome.damaged) == {victim}
-    assert (outcome.done, outcome.left, outcome.ran) == (1, 1, 0)
-    outcome = run(study, workers=0, progress=False, rerun_damaged=True)
     assert (outcome.done, outcome.left, outcome.ran) == (2, 0, 1)
     assert numbers(study) == before

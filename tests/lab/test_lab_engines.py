@@ -171,7 +171,7 @@ def slow_run(tmp_path, request):
         'optimizers = ["sgd"]\n'
     )
     folder = tmp_path / "results"
-    command = [sys.executable, "-m", "adadecay.cli", "run", str(script)]
+    command = [sys.executable, "-m", "adadecay", "run", str(script)]
     command += ["--results", str(folder), "--workers", "2", "--checkpoint-seconds", "0"]
     driver = subprocess.Popen(
         command,

@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 from adadecay import extras
 from adadecay.commands import app
 from adadecay.commands.completion import complete_only, complete_study
-from adadecay.lab import progress
+from adadecay.commands.list import Kind
+from adadecay.lab import progress, store
 from adadecay.lab.progress import Tally
 from adadecay.lab.spec_file import SpecError, make_spec
+from adadecay.lab.store import Store
 from adadecay.lab.summary import measure
 from adadecay.lab.training.loop import NetworkTraining
 from adadecay.lab.variants import vary
@@ -85,7 +87,8 @@ def test_help_names_flags_without_types():
     audit = _invoke("audit", "--help").stdout
     assert "audit [OPTIONS] MODULE:CLASS [KEY=VALUE]...\n" in audit
     assert "fetch [OPTIONS] NAMES...\n" in _invoke("data", "fetch", "--help").stdout
-    assert "list [OPTIONS] KIND\n" in _invoke("list", "--help").stdout
+    assert "list [OPTIONS] [KIND]\n" in _invoke("list", "--help").stdout
+    assert "status [OPTIONS] [STUDY]\n" in _invoke("status", "--help").stdout
     assert "claims [OPTIONS] [FOLDER]\n" in _invoke("claims", "--help").stdout
     assert "--plain  " in said
     commands = _invoke("--help").stdout.partition("Commands:")[2].split("\n")
@@ -143,8 +146,8 @@ def test_the_shell_completes_studies_and_names(ran):
 @pytest.mark.parametrize(
     ("wanted", "kept"),
     [
-        ("AdamW", [("torch.optim:AdamW", (0.1, 0.2))]),
-        ("torch.optim:AdamW", [("torch.optim:AdamW", (0.1, 0.2))]),
+        ("AdamW", [("torch.optim:AdamW", (lr,)) for lr in (0.1, 0.2)]),
+        ("torch.optim:AdamW", [("torch.optim:AdamW", (lr,)) for lr in (0.1, 0.2)]),
         ("AdamW(lr=0.2)", [("torch.optim:AdamW", (0.2,))]),
         ("sgd", [("sgd", ())]),
     ],
@@ -164,7 +167,7 @@ def test_there_is_a_space_between_bar_and_text(tmp_path):
     console = Console(width=120, force_terminal=True, color_system="standard")
     tally = Tally(study, 1)
     tally.begin({})
-    with console.capture() as shown, progress._live(tally, console):
+    with console.capture() as shown, progress.live_view(tally, console):
         pass
     text = re.sub(r"\x1b\[[0-9;?]*[a-z]", "", shown.get())
     assert "━ 0 of 1 trial done" in text
@@ -200,7 +203,7 @@ def test_without_the_lab_one_sentence_says_what_to_install(tmp_path, missing):
     code = textwrap.dedent(f"""
         import sys
         sys.modules[{missing!r}] = None
-        from adadecay.cli import main
+        from adadecay.__main__ import main
         sys.argv = ["adadecay", "results", "quickstart"]
         main()
     """)
@@ -255,6 +258,29 @@ def test_waiting_is_never_silent(tmp_path, monkeypatch):
     looked = _invoke("plan", "quickstart", "--measure", "--json")
     assert "Measuring 1 of 2: digits/nn-2 sgd …" in looked.stderr
     assert json.loads(looked.stdout)["seconds_left"] > 0
+
+
+def test_what_was_measured_is_kept_for_later_estimates(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "Time left: not known" in _invoke("plan", "quickstart").stdout
+    told = json.loads(_invoke("plan", "quickstart", "--json").stdout)
+    assert (told["seconds_left"], told["trials_of_unknown_time"]) == (None, 20)
+    measured = _invoke("plan", "quickstart", "--measure").stdout.splitlines()[-1]
+    assert measured.startswith("Time left: about")
+    assert _invoke("plan", "quickstart").stdout.splitlines()[-1] == measured
+    with Store(tmp_path / "results"):
+        monkeypatch.setattr(store, "LOCK_SECONDS", 0.1)
+        said = _invoke("plan", "quickstart", "--measure").stderr
+    assert "Not kept for later estimates: Another run" in said
+
+
+def test_without_a_kind_everything_that_can_be_listed_is_named():
+    said = _invoke("list")
+    assert said.exit_code == 0
+    rows = dict(line.split(None, 1) for line in said.stdout.splitlines())
+    assert list(rows)[1:] == list(Kind)
+    assert "nn-2, nn-3" in rows["networks"]
+    assert "quickstart" in rows["studies"]
 
 
 @pytest.mark.parametrize("seconds", [0.05, 10.0], ids=["a part", "a whole epoch"])

@@ -1,18 +1,15 @@
 """The process that workers are forked from dies, or never gets ready."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from multiprocessing import forkserver
-from pathlib import Path
 
 import pytest
 from lab_runs import numbers, small_study, trainer_study
 
-import adadecay
 from adadecay.lab.engines import EngineDiedError, EpochDone, Settings, local
 from adadecay.lab.engines.local import LocalEngine
 from adadecay.lab.study import run
@@ -63,13 +60,9 @@ def test_a_fork_server_that_never_gets_ready_ends_the_run(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("command", ["info", "run"])
-@pytest.mark.parametrize("fault", ["junk", "truncated"])
-def test_a_kernel_that_cannot_be_loaded(tmp_path, command, fault, damaged_kernel):
-    environment = {**os.environ, "PYTHONPATH": str(damaged_kernel)}
-    told = "terminated by SIGBUS"
-    if fault == "junk":
-        environment = {**os.environ, "ADADECAY_KERNEL": "junk"}
-        told = "ADADECAY_KERNEL='junk' must be one of"
+def test_a_kernel_that_does_not_exist(tmp_path, command):
+    environment = {**os.environ, "ADADECAY_KERNEL": "junk"}
+    told = "ADADECAY_KERNEL='junk' must be one of"
     words = ["info"]
     if command == "run":
         words = ["run", "quickstart", "--trials", "1", "--epochs", "1"]
@@ -85,16 +78,3 @@ def test_a_kernel_that_cannot_be_loaded(tmp_path, command, fault, damaged_kernel
     assert told in ran.stderr
     lines = [line for line in ran.stderr.splitlines() if line != "Loading torch …"]
     assert len(lines) == 1, ran.stderr
-
-
-@pytest.fixture
-def damaged_kernel(tmp_path):
-    """A copy of the package whose native module was cut in half."""
-    home = tmp_path / "site" / "adadecay"
-    shutil.copytree(Path(adadecay.__file__).parent, home)
-    natives = list(home.rglob("_native*.so"))
-    if not natives:
-        pytest.skip("no native module was built")
-    data = natives[0].read_bytes()
-    natives[0].write_bytes(data[: len(data) // 2])
-    return home.parent

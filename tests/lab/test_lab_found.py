@@ -1,5 +1,6 @@
 """Studies that were run are found by name; failures with one cause are told once."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,41 @@ def test_a_study_that_was_run_is_found_by_its_name(file, tmp_path, monkeypatch):
     wrong = _invoke("status", "mien")
     assert wrong.exit_code == 2
     assert "Did you mean 'mine'?" in wrong.output
+
+
+def test_without_a_name_the_status_of_every_stored_study_is_shown(file, tmp_path):
+    none = _invoke("status")
+    assert (none.exit_code, none.output) == (0, "No study was run into results yet.\n")
+    assert not (tmp_path / "results").exists()
+    assert _invoke("run", file, "--workers", 0).exit_code == 0
+    assert _invoke("run", file, "--workers", 0, "--epochs", 2).exit_code == 0
+    _write(tmp_path / "gone.toml", name="numbers_only", trials=1)
+    assert _invoke("run", "gone.toml", "--workers", 0).exit_code == 0
+    stored = tmp_path / "results" / "studies" / "gone.json"
+    stored.write_text(stored.read_text().replace("lab_own:", "lab_gone:"))
+    rows = [line.split()[:2] for line in _invoke("status").output.splitlines()]
+    assert rows == [
+        ["study", "done"],
+        ["gone", "?"],
+        ["mine", "4/4"],
+        ["mine[epochs=2]", "4/4"],
+    ]
+    gone, whole, _ = json.loads(_invoke("status", "--json").output)
+    assert "lab_gone" in gone["problem"]
+    assert (whole["finished"], whole["failed"]) == (4, 0)
+    wrong = _invoke("status", "--trials", 3)
+    assert wrong.exit_code == 2
+    assert "--trials: needs a STUDY" in wrong.output
+
+
+def test_a_run_ends_with_the_numbers_of_several_comparisons(file):
+    text = file.read_text().replace('"adadecay"]', '"adadecay", "unit-mean"]')
+    file.write_text(text)
+    ran = _invoke("run", file, "--workers", 0)
+    told = "No evidence that {} and sgd differ (+0.00 points, all 2 pairs tie)."
+    for who in ("adadecay", "unit-mean"):
+        assert f"  {told.format(who)}\n" in ran.output
+    assert f"  {told.format('adadecay')}\n" in _invoke("report", file).output
 
 
 def test_what_was_run_of_a_file_is_named_where_nothing_else_was(file):

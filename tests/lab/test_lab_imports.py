@@ -1,7 +1,5 @@
 """Which commands import the modules that a study file names: docs/lab.md says so."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,6 +29,18 @@ name = "sgd"
 """
 
 
+@pytest.fixture
+def marker(tmp_path, monkeypatch):
+    """What the module that the study names leaves behind when it is imported."""
+    (tmp_path / "trap.py").write_text(MODULE)
+    (tmp_path / "study.toml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("IMPORTED", str(tmp_path / "imported"))
+    yield tmp_path / "imported"
+    sys.modules.pop("trap", None)
+
+
 @pytest.mark.parametrize(
     ("words", "imports"),
     [
@@ -42,24 +52,10 @@ name = "sgd"
         (["run", "--workers", "0"], True),
     ],
 )
-def test_only_run_and_measure_import_what_a_study_names(tmp_path, words, imports):
-    (tmp_path / "trap.py").write_text(MODULE)
-    (tmp_path / "study.toml").write_text(STUDY)
-    marker = tmp_path / "imported"
-    ran = subprocess.run(
-        [sys.executable, "-m", "adadecay", words[0], "study.toml", *words[1:]],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "IMPORTED": str(marker),
-            "PYTHONPATH": str(Path(__file__).parent),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    # There are no results to export.
-    assert ran.returncode == (2 if words[0] == "results" else 0), ran.stderr
+def test_only_run_and_measure_import_what_a_study_names(marker, words, imports):
+    ran = CliRunner().invoke(app, [words[0], "study.toml", *words[1:]])
+    # There is nothing to report or to export.
+    assert ran.exit_code == (2 if words[0] in ("report", "results") else 0), ran.output
     assert marker.exists() is imports
 
 

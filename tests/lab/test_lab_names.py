@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from adadecay.lab.names import find_mistake
+from adadecay.lab.names import find_mistakes
 from adadecay.lab.spec_file import SpecError, plain_name, read_spec
 
 MODULE = """
@@ -42,7 +42,7 @@ def module(tmp_path, monkeypatch):
         ("dataset", "their_names:made", ["anything"], None),
         ("dataset", "their_names:maybe", ["anything"], None),
         ("dataset", "their_names:ring", [], "their_names has no 'ring'. Did you mean"),
-        ("dataset", "their_names:rings", ["row"], "unexpected keyword argument 'row'"),
+        ("dataset", "their_names:rings", ["row"], "'row'. Did you mean 'rows'?"),
         ("dataset", "their_names:passed_on", [], "missing a required argument: 'a'"),
         ("dataset", "their_names:missing_elsewhere", [], "beside has no"),
         ("dataset", "moving:x", [], None),
@@ -56,12 +56,13 @@ def module(tmp_path, monkeypatch):
         ("trainer", "their_names:rings", [], "unexpected keyword argument 'seed'"),
         ("optimizer", "torch.optim:AdamW", ["weight_decay"], None),
         ("optimizer", "torch.optim:AdamWW", [], "Did you mean 'AdamW'?"),
-        ("optimizer", "torch.optim:AdamW", ["wd"], "unexpected keyword argument 'wd'"),
+        ("optimizer", "torch.optim:AdamW", ["wd"], "AdamW': 'wd'. Allowed: betas"),
     ],
 )
 def test_a_name_and_its_arguments_are_looked_at(module, kind, name, arguments, said):
-    found = find_mistake(kind, name, arguments)
-    assert (found is None) if said is None else (said in found)
+    found = list(find_mistakes(kind, name, arguments))
+    assert [said in message for _, message in found] == ([] if said is None else [True])
+    assert {key for key, _ in found} <= {"name", *arguments}
     assert module not in sys.modules
 
 
@@ -90,6 +91,50 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(module, tmp_path):
     places = [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in lines]
     assert places == [1, 2, 3, 4, 6, 7, 9, 13]
     assert str(caught.value).count("larger_is_better") == 1
+
+
+def test_a_mistyped_argument_of_ones_own_is_told_at_its_own_line(module, tmp_path):
+    file = tmp_path / "wrong.toml"
+    file.write_text(
+        textwrap.dedent("""\
+        optimizers = ["sgd"]
+        score = "accuracy"
+        [trainer]
+        name = "their_names:train"
+        widht = 3
+        depth = 2
+        """)
+    )
+    with pytest.raises(SpecError) as caught:
+        read_spec(file)
+    first, second = str(caught.value).splitlines()
+    assert first == (
+        f"{file}:5: trainer.widht: unknown argument of trainer 'their_names:train': "
+        "'widht'. Did you mean 'width'? Allowed: width."
+    )
+    assert second.startswith(f"{file}:6: trainer.depth: unknown argument")
+    file.write_text(
+        textwrap.dedent("""\
+        optimizers = ["sgd"]
+        [[cells]]
+        dataset = "digits"
+        [cells.network]
+        name = "their_names:Net"
+        width = 8
+        widt = 3
+        [[cells]]
+        dataset = "digits"
+        network = { name = "their_names:Net" }
+        """)
+    )
+    with pytest.raises(SpecError) as caught:
+        read_spec(file)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{file}:7: cells[0].network.widt: ")
+    assert second == (
+        f"{file}:10: cells[1].network.name: network Net(width): missing a required "
+        "argument: 'width'."
+    )
 
 
 @pytest.mark.parametrize(

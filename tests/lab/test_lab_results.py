@@ -159,7 +159,9 @@ def test_status_and_report_score_the_same_epochs(ending, score):
     values = [1.0] * 18 + ending
     rows = {"epoch": range(len(values)), "score": values}
     fixed = {"trial": "a", "dataset": "d", "network": "n", "optimizer": "sgd"}
-    fixed |= {"number": 0, "epochs": 100, "status": "done"}
+    fixed |= {"number": 0, "seed": 1, "epochs": 100, "status": "done", "cell": "d/n"}
+    fixed |= {"optimizer_name": "sgd", "method": "sgd", "setting": "{}"}
+    fixed |= {"validation_score": None}
     table = pl.DataFrame(rows).with_columns(**{k: pl.lit(v) for k, v in fixed.items()})
     assert trial_score(values) == score
     assert trial_scores(table)["score"].to_list() == [score]

@@ -9,7 +9,7 @@ from torch import nn
 from adadecay.lab import Study, optimizers, run
 from adadecay.lab.optimizers import RULES
 from adadecay.lab.optimizers.controls import ModuleWise
-from adadecay.lab.settings import baseline_settings, flatten
+from adadecay.lab.settings import baseline_settings, flatten, unequal_schedules
 from adadecay.lab.spec_file import SpecError, read_spec
 from adadecay.lab.summary import find_uncompared
 from adadecay.lab.training import prepare
@@ -80,13 +80,28 @@ def test_planning_says_that_a_baseline_compares_nothing(tmp_path):
     assert find_uncompared(alone.plan) == "Nothing is compared: the study has only sgd."
 
 
+def test_unequal_schedules_are_told(tmp_path):
+    keys = {"dataset": "digits", "network": "nn-2", "epochs": 2, "trials": 1}
+    own = {"name": "torch.optim:AdamW", "lr": 0.001}
+    optimizers = ["sgd", "adadecay", own]
+    study = Study(name="mine", optimizers=optimizers, results=tmp_path, **keys)
+    said = unequal_schedules(trial.setting for trial in study.plan.trials)
+    assert "sigmoid for sgd, adadecay; constant for AdamW. Set schedule" in said
+    equal = Study(
+        name="mine", optimizers=optimizers, schedule="sigmoid", results=tmp_path, **keys
+    )
+    assert unequal_schedules(trial.setting for trial in equal.plan.trials) == ""
+    annealed = Study("paper/annealing", results=tmp_path)
+    assert unequal_schedules(trial.setting for trial in annealed.plan.trials) == ""
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (with_rule("cautios"), "unknown rule 'cautios'. Did you mean 'cautious'"),
         (with_rule({"name": "stable", "beta": 1}), "argument of rule 'stable': 'beta'"),
         (with_rule({"name": "stable", "beta2": "x"}), "'beta2' of rule 'stable' must"),
-        (with_rule({"name": "stable", "beta2": []}), "nothing of rule 'stable'"),
+        (with_rule({"name": "stable", "beta2": []}), "nothing of 'stable'"),
         (with_rule(["stable", "stable"]), "is given twice: stable, stable"),
         (with_rule("cautious", decoupled=False), "'cautious' of .* cannot be coupled"),
         (with_rule("cautious", decoupled=1), "'decoupled' of .* must be a bool"),

@@ -13,7 +13,7 @@ from adadecay.lab import datasets, networks
 from adadecay.lab.datasets import Batches
 from adadecay.lab.engines import EpochDone, Job, Settings
 from adadecay.lab.engines.run_trial import choose_device, run_trial
-from adadecay.lab.schedules import learning_rate
+from adadecay.lab.schedules import learning_rates
 from adadecay.lab.seeds import derive
 from adadecay.lab.study import Study, run
 from adadecay.lab.training import prepare
@@ -53,7 +53,7 @@ def test_the_loop_is_the_loop_that_one_would_write(tmp_path):
     x_test = torch.as_tensor(digits.test.inputs) / digits.scale
     y_test = torch.as_tensor(digits.test.targets).long()
     for epoch in range(3):
-        rate = learning_rate("sigmoid", epoch, 3)
+        rate = learning_rates("sigmoid", 3)[epoch]
         optimizer.param_groups[0]["lr"] = rate
         generator = torch.Generator().manual_seed(derive(seed, "batches", epoch))
         total = 0.0
@@ -158,7 +158,7 @@ def test_theta_of_the_controls_is_theirs(tmp_path, name, arguments, monkeypatch)
     (trial,) = study.plan.trials
     training = prepare(trial.definition, CPU)
     used = []
-    cls = type(training.optimizer._decay_settings.rules[-1])
+    cls = type(training.optimizer._decay.settings.rules[-1])
     real = cls.change
 
     def spy(self, thetas, params, group):

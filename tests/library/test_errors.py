@@ -6,7 +6,7 @@ import pytest
 import torch
 from routes import FLAGS, PATHS
 
-from adadecay import AdaDecay, by_module, native, settings
+from adadecay import AdaDecay, by_module, groups, native
 
 
 def parameter(size=4):
@@ -71,7 +71,7 @@ def test_a_closure_that_raises_changes_nothing():
 
 
 def test_too_large_a_decay_is_warned_of_once(monkeypatch):
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr(groups, "_warned", set())
     with pytest.warns(UserWarning, match=r"lr=1.0 and weight_decay=0.5.*changes its"):
         optimizer = AdaDecay([parameter()], lr=1.0, weight_decay=0.5)
     with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def test_too_large_a_decay_is_warned_of_once(monkeypatch):
 
 
 def test_a_schedule_that_grows_too_large_is_warned_of_once(monkeypatch):
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr(groups, "_warned", set())
     optimizer = AdaDecay([parameter()], lr=0.01, weight_decay=0.5)
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 2.0
@@ -93,7 +93,7 @@ def test_a_schedule_that_grows_too_large_is_warned_of_once(monkeypatch):
 
 
 def test_no_decay_at_all_is_warned_of_once(monkeypatch):
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr(groups, "_warned", set())
     with pytest.warns(UserWarning, match="every parameter group has weight_decay=0"):
         optimizer = AdaDecay([parameter()], lr=0.1)
     with warnings.catch_warnings():

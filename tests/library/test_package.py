@@ -90,7 +90,7 @@ def test_changing_one_word_is_the_whole_migration():
     assert all(loss < 0.1 for loss in losses)
 
 
-@pytest.mark.parametrize("module", ["reference", "theta", "layers", "optimizer"])
+@pytest.mark.parametrize("module", ["reference", "theta", "groups", "optimizer"])
 def test_the_examples_in_the_docstrings_run(module):
     subject = importlib.import_module(f"adadecay.{module}")
     result = doctest.testmod(subject, optionflags=doctest.ELLIPSIS)

@@ -5,14 +5,14 @@ import warnings
 import pytest
 import torch
 
-from adadecay import AdaDecay, settings
+from adadecay import AdaDecay, groups
 
 
 @pytest.fixture(autouse=True)
 def _not_warned_yet():
-    settings._warned.discard("rounded")
+    groups._warned.discard("rounded")
     yield
-    settings._warned.discard("rounded")
+    groups._warned.discard("rounded")
 
 
 def make(dtype, lr=0.1, **options):

@@ -87,10 +87,11 @@ WANTS_A_CLOSURE = {
     "maximizing_is_minimizing_the_negative",
     "gradients_are_left_alone",
 }
+NO_MAXIMIZING = {"maximizing_is_minimizing_the_negative"}
 NOT_ASKED = {
     "randomized": DRAWS,
     "shuffled": DRAWS,
-    "accelerated-sgd": NO_OLDER_STATE | ROUNDS,
+    "accelerated-sgd": NO_OLDER_STATE | ROUNDS | NO_MAXIMIZING,
     "entropy-sgd": NO_OLDER_STATE | DRAWS | WANTS_A_CLOSURE,
 }
 

@@ -29,6 +29,27 @@ class Setting:
     width: float = 1.0
     level: float = 98.5
 
+    @property
+    def cell(self) -> str:
+        varied = f"(dropout={self.dropout})" if self.dropout else ""
+        return f"{self.dataset}/{self.network}{varied}"
+
+    @property
+    def definition(self) -> str:
+        """What defines a trial, as the lab writes it."""
+        optimizer = {"weight_decay": self.weight_decay} | json.loads(self.arguments)
+        optimizer |= {} if self.alpha is None else {"alpha": self.alpha}
+        rate = {"lr": optimizer.pop("lr")} if "lr" in optimizer else {}
+        network = {"dropout": self.dropout, "width": self.width}
+        name = self.name or self.optimizer
+        found = {
+            "dataset": {"name": self.dataset},
+            "network": {"name": self.network, "arguments": network},
+            "optimizer": {"name": name, "arguments": optimizer},
+            "schedule": {"name": self.schedule},
+        }
+        return json.dumps(found | rate)
+
 
 def simulate(
     settings: Sequence[Setting],
@@ -68,10 +89,12 @@ def _rows(i, setting, trials, epochs, spread, shared, common, rng, status, valid
     table = pl.DataFrame(
         {
             "trial": np.repeat([f"{i:04x}-{n:04x}" for n in range(trials)], epochs),
+            "cell": setting.cell,
             "dataset": setting.dataset,
             "network": setting.network,
             "optimizer": setting.optimizer,
             "optimizer_name": name,
+            "setting": setting.definition,
             "method": setting.method or name,
             "arguments": setting.arguments,
             "weight_decay": setting.weight_decay,
@@ -218,7 +241,6 @@ def dropout_settings() -> list[Setting]:
             optimizer=name,
             alpha=4.0 if name == "adadecay" else None,
             dropout=rate,
-            arguments=json.dumps({"dropout": rate}),
             level=paper.published(dataset, "lenet-4", name).average - rate,
         )
         for dataset in ("mnist", "fashion-mnist")

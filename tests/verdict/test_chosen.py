@@ -11,7 +11,9 @@ from adadecay.lab.stats.data import StudyData
 CHOSEN, BEST_ON_TEST = 1e-3, 1e-4
 
 
-def _evidence(*, larger_is_better: bool, name: str) -> StudyData:
+def _evidence(
+    *, larger_is_better: bool, name: str, chosen: float = CHOSEN
+) -> StudyData:
     """Held-out data prefer one λ, the test set another, in either direction."""
     sign = 1.0 if larger_is_better else -1.0
 
@@ -23,7 +25,7 @@ def _evidence(*, larger_is_better: bool, name: str) -> StudyData:
     results = simulate(decay_settings()[:10], trials=4, validation=True)
     return StudyData(
         results.with_columns(
-            better("score", BEST_ON_TEST), better("validation_score", CHOSEN)
+            better("score", BEST_ON_TEST), better("validation_score", chosen)
         ),
         name=name,
         paper=name == "tuned",
@@ -48,6 +50,14 @@ def test_the_test_set_has_no_say_in_the_choice(name, larger):
     (said,) = [each for each in caveats(analysis) if "Chosen" in each.title]
     assert said.text.startswith(
         "weight_decay was chosen for each optimizer on 10 % of the training set, held "
-        "out; scores are of the test set. Chosen in MNIST · NN-2: sgd 0.001 (of "
+        "out; scores are of the test set. Chosen in MNIST · NN-2: "
+        "sgd(weight_decay=0.001) of 5 (at the edge of the grid: try weight_decay "
+        "beyond 0.001), adadecay(weight_decay=0.001) of 5 (at the edge of the grid: "
+        "try weight_decay beyond 0.001)."
     )
-    assert "adadecay 0.001 (of " in said.text
+
+
+def test_a_choice_inside_the_grid_needs_no_remark():
+    data = _evidence(larger_is_better=True, name="mine", chosen=5e-4)
+    (said,) = [each for each in caveats(analyse(data)) if "Chosen" in each.title]
+    assert "sgd(weight_decay=0.0005) of 5, adadecay(weight_decay=0.0005)" in said.text

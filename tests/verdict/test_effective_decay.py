@@ -78,7 +78,7 @@ def test_points_of_different_learning_rates_are_not_joined():
     analysis = analyse(StudyData(results, rates=rates, name="mine"))
     (figure,) = effective_decays(analysis, Theme.of(analysis))
     (drawn,) = figure.chart.to_dict()["datasets"].values()
-    assert len({row["path"] for row in drawn}) == len(drawn) == 9
+    assert len({row["line"] for row in drawn}) == len(drawn) == 9
     two = results.filter(pl.col("optimizer_name") != "shuffled")
     assert effective_decay(analyse(StudyData(two, rates=rates))).is_empty()
 

@@ -54,7 +54,6 @@ def test_what_is_in_a_snapshot_is_not_run_and_joins_what_is(first, whole, tmp_pa
     assert set(merged.results["status"]) == {"done"}
     assert merged.planned == 6
     assert merged.rates["trial"].n_unique() == 3
-    assert merged.parts == (first.name, rest.name)
 
 
 def test_keeping_fewer_trials_loses_none(first, whole, tmp_path):
@@ -133,18 +132,6 @@ def test_the_command_skips_what_a_snapshot_has(first, whole, tmp_path):
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2
     assert "holds no snapshot" in done.output
-
-
-def test_a_snapshot_of_format_1_gets_the_columns_of_later_versions(whole, tmp_path):
-    keep(whole, tmp_path)
-    old = read_snapshot(tmp_path)
-    bare = old.results.drop("method", "setting")
-    write_snapshot(replace(old, results=bare), tmp_path)
-    study_file = tmp_path / "study.json"
-    study_file.write_text(study_file.read_text().replace('"format": 2', '"format": 1'))
-    keep(whole, tmp_path)
-    kept = read_snapshot(tmp_path).results
-    assert kept.select(old.results.columns).equals(old.results)
 
 
 def test_trials_of_another_cell_keep_the_order_of_the_optimizers(tmp_path):

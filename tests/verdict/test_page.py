@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import vl_convert
 from simulated_study import (
     Setting,
     comparison_settings,
@@ -18,8 +19,8 @@ from simulated_study import (
 from adadecay.lab.report import figures, write
 from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.page import render
-from adadecay.lab.report.series import differences
-from adadecay.lab.report.style import DARK, KNOWN, looks, ramp
+from adadecay.lab.report.style import DARK, KNOWN, looks
+from adadecay.lab.report.tables import comparison_table
 from adadecay.lab.report.text import Numbers, headline
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
@@ -64,21 +65,97 @@ def test_rows_of_a_forest_of_learning_rates_are_told_by_them():
         for lr in (0.1, 0.2)
     ]
     analysis = analyse(StudyData(simulate(settings, trials=3, epochs=5)))
-    (table,) = differences(analysis).values()
-    names = ["MNIST · NN-2, lr = 0.1", "MNIST · NN-2, lr = 0.2"]
-    assert table["row"].to_list() == names
     (figure, *_) = make_figures(analysis)
-    axis = figure.chart.to_dict()["layer"][1]["encoding"]["y"]["axis"]
-    assert axis["labelExpr"] == (
-        "length(datum.label) > 38 ? slice(datum.label, 0, 12) + '…' + "
-        "slice(datum.label, -24) : datum.label"
-    )
+    assert figure.title == "Differences: MNIST · NN-2"
+    names = [f"adadecay(lr={lr}) − sgd(lr={lr})" for lr in (0.1, 0.2)]
+    assert figure.table["row"].to_list() == names
+    drawn = vl_convert.vegalite_to_svg(figure.chart.to_dict())
+    for whole in (*names, "no evidence", "difference (right: the first is better)"):
+        assert f">{whole}<" in drawn
+
+
+def test_long_names_in_a_forest_stand_on_two_lines():
+    decays = {"sgd": 3e-4, "adadecay": 5e-4}
+    settings = [
+        Setting(optimizer=f"{name}(lr=0.1, weight_decay={decay})", name=name)
+        for name, decay in decays.items()
+    ]
+    analysis = analyse(StudyData(simulate(settings, trials=3, epochs=5)))
+    (figure, *_) = make_figures(analysis)
+    drawn = vl_convert.vegalite_to_svg(figure.chart.to_dict())
+    assert ">adadecay(lr=0.1, weight_decay=0.0005)<" in drawn
+    assert ">− sgd(lr=0.1, weight_decay=0.0003)<" in drawn
+
+
+def test_adadecay_comes_first_in_pictures_and_tables_even_as_the_baseline():
+    settings = [
+        Setting(optimizer="adadecay", level=99.0),
+        Setting(optimizer="unit-mean", level=97.0),
+    ]
+    results = simulate(settings, trials=6, epochs=5)
+    analysis = analyse(StudyData(results, baseline="adadecay"))
+    (exported,) = analysis.comparisons
+    assert exported.ours.label == "unit-mean"
+    assert exported.difference < 0
+    (row,) = make_figures(analysis)[0].table.to_dicts()
+    assert row["row"] == "adadecay − unit-mean"
+    assert row["difference"] == pytest.approx(-exported.difference, abs=1e-5)
+    assert 0 < row["low"] < row["high"]
+    assert row["verdict"] == "helps"
+    (cells,) = comparison_table(analysis).rows
+    assert (cells["who"], cells["words"]) == (row["row"], "helps")
+    assert cells["low"] == -exported.interval.high
+
+
+@pytest.mark.parametrize(("cells", "matrices"), [(["a"], 0), (["a", "b"], 1)])
+def test_one_cell_of_ones_own_has_one_table_of_scores(cells, matrices):
+    settings = [
+        Setting(dataset=cell, optimizer=name)
+        for cell in cells
+        for name in ("sgd", "adadecay")
+    ]
+    page = render(analyse(StudyData(simulate(settings, trials=2, epochs=3))))
+    assert page.count('<table class="matrix">') == matrices
+
+
+def test_the_header_counts_optimizers_and_settings():
+    settings = [
+        Setting(optimizer=f"{name}(lr={lr})", name=name, arguments=f'{{"lr": {lr}}}')
+        for name in ("sgd", "adadecay", "mine")
+        for lr in (0.1, 0.2, 0.3)
+    ]
+    text = text_of(StudyData(simulate(settings, trials=2, epochs=3)))
+    assert re.search(r"\b3 optimizers\b", text)
+    assert re.search(r"\b9 settings\b", text)
+
+
+@pytest.mark.parametrize(
+    ("trials", "told"),
+    [
+        (9, "have 9 pairs. In simulations with 5 pairs (simulated: 5, 10, 20, 30, 50)"),
+        (10, "have 10 pairs. In simulations with 10 pairs, 95 % intervals"),
+        (3, "have 3 pairs. In simulations with 5 pairs (simulated"),
+    ],
+)
+def test_the_note_on_few_pairs_says_how_many_there_are(trials, told):
+    assert told in text_of(StudyData(two_arms(trials=trials)))
+
+
+def test_ties_and_single_pairs_are_told_in_words():
+    table = two_arms(trials=4)
+    tied = table.with_columns(score=pl.lit(98.0), test_accuracy=pl.lit(98.0))
+    text = text_of(StudyData(tied))
+    assert "(+0.00 points, all 4 pairs tie)" in text
+    assert "[+0.00, +0.00]" not in text
+    text = text_of(StudyData(two_arms(trials=1)))
+    assert "one pair: no interval" in text
+    assert "interval –" not in text
 
 
 def test_one_trial():
     text = text_of(StudyData(two_arms(trials=1)))
     assert "One trial each: no interval, no test, no verdict" in text
-    assert "one pair of trials has no interval" in text
+    assert "One pair of trials has no interval" in text
     assert "No evidence" in text
 
 
@@ -268,7 +345,7 @@ def test_a_watched_page_renews_itself():
 def test_figures_for_a_notebook():
     results = two_arms(trials=3)
     charts = figures(StudyData(results, rates=simulate_rates(results)))
-    assert list(charts) == ["differences-1", "curves-1", "theta-1", "theta-spread-1"]
+    assert list(charts) == ["differences-1", "curves-1", "theta-1"]
     for chart in charts.values():
         spec = chart.to_dict()  # validates against Vega-Lite's schema
         assert spec["width"] == 420
@@ -283,8 +360,6 @@ def test_colours_are_okabe_and_itos_and_never_shared_by_two_of_the_paper():
     assert {look.colour for look in found.values()} <= set(DARK)
     many = looks({f"adadecay(alpha={value})": "adadecay" for value in range(30)})
     assert len({(look.colour, look.dash) for look in many.values()}) == 30
-    assert len(set(ramp(16))) == 16
-    assert ramp(1)
 
 
 def test_many_layers_and_long_studies_are_thinned():

@@ -52,10 +52,10 @@ def test_more_can_be_cut_from_the_tails(ran, tmp_path):
 
 def test_it_exports_beside_the_page(ran, tmp_path):
     page = tmp_path / "mine.html"
-    result = call(ran, "--output", page, "--tex", "--csv", "--svg")
+    result = call(ran, "--output", page, "--csv")
     assert result.exit_code == 0, result.output
     names = {path.name for path in (tmp_path / "mine").iterdir()}
-    assert {"differences.tex", "comparisons.csv", "curves-1.svg"} <= names
+    assert {"comparisons.csv", "curves.csv"} <= names
     assert not [name for name in names if name.endswith((".png", ".pdf"))]
 
 
@@ -79,12 +79,13 @@ def test_the_same_from_python(ran, tmp_path):
     assert list(ran.figures()) == list(report.figures(ran))
 
 
-def test_a_study_that_never_ran_has_a_page_that_says_so(tmp_path):
+def test_a_study_that_never_ran_has_no_page_and_leaves_no_folder(tmp_path):
     result = CliRunner().invoke(
         app, ["report", "quickstart", "--results", str(tmp_path / "none")]
     )
-    assert result.exit_code == 0, result.output
-    assert "No trial has finished yet" in result.output
+    assert result.exit_code == 2, result.output
+    assert "no trial of quickstart has finished, so there is nothing" in result.output
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_an_unknown_study_gets_one_sentence():
 def test_watching_renews_the_page_until_the_study_is_finished(tmp_path):
     study = Study("quickstart", results=tmp_path).vary(trials=1, epochs=2)
     page = tmp_path / "page.html"
-    command = [sys.executable, "-m", "adadecay.cli", "report", "quickstart"]
+    command = [sys.executable, "-m", "adadecay", "report", "quickstart"]
     command += ["--trials", "1", "--epochs", "2", "--results", str(tmp_path)]
     command += ["--output", str(page), "--watch", "--every", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:

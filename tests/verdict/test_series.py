@@ -20,7 +20,7 @@ from adadecay.lab.report import series
 from adadecay.lab.report.charts import make_figures
 from adadecay.lab.report.page import render
 from adadecay.lab.report.tables import matrix
-from adadecay.lab.report.text import DASH, Numbers, effect_words
+from adadecay.lab.report.text import DASH, Numbers, effect_words, signed
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 
@@ -63,10 +63,9 @@ def test_a_sweep_is_in_the_order_of_its_values():
 def test_the_best_of_a_row_is_bold(larger, best):
     evidence = StudyData(two_arms(0.5, trials=4), larger_is_better=larger)
     analysis = analyse(evidence)
-    table = matrix(analysis)
-    ((_, entries),) = table.rows
-    bold = [is_best for _, is_best in entries]
-    assert [name for name, on in zip(table.columns, bold, strict=True) if on] == [best]
+    _, cells = matrix(analysis)
+    (inside,) = cells.values()
+    assert [name for name, row in inside.items() if row["best"]] == [best]
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -float("inf")])
@@ -74,6 +73,8 @@ def test_what_is_no_number_is_a_dash(value):
     numbers = Numbers(2)
     assert numbers.score(value) == numbers.gap(value) == DASH
     assert numbers.score(-1.0) == numbers.gap(-1.0) == "−1.00"
+    assert (numbers.score(-0.001), numbers.gap(-0.001)) == ("0.00", "+0.00")
+    assert signed(0, "d") == "0"
 
 
 @pytest.mark.parametrize(("gain", "verb"), [(0.5, "beats"), (-0.5, "is worse than")])
@@ -81,7 +82,7 @@ def test_words_say_who_is_better(gain, verb):
     analysis = analyse(StudyData(two_arms(gain, trials=8)))
     (comparison,) = analysis.comparisons
     words = effect_words(comparison, Numbers.fitting(analysis))
-    assert words.startswith(f"adadecay {verb} sgd in MNIST · NN-2: ")
+    assert words.startswith(f"adadecay {verb} sgd by 0.")
 
 
 def test_bars_of_a_forest_are_never_drawn_over_each_other():
@@ -95,9 +96,9 @@ def test_bars_of_a_forest_are_never_drawn_over_each_other():
     analysis = analyse(
         StudyData(results, paper=True, name="controls", baseline="adadecay")
     )
-    (table,) = series.differences(analysis).values()
+    table = series.differences(analysis.comparisons)
     assert table["row"].to_list() == [
-        f"MNIST · NN-2: adadecay − matched(by={by})" for by in ("mean", "power")
+        f"adadecay − matched(by={by})" for by in ("mean", "power")
     ]
 
 

@@ -45,7 +45,7 @@ def test_what_is_kept_is_judged_as_the_study_itself(study, tmp_path):
     assert rates == pytest.approx(thetas, rel=1e-6)  # a report reads θ as float32
     assert names == keys
     assert theirs.rates["trial"].n_unique() == 3  # AdaDecay's, not SGD's
-    for name in ("name", "title", "baseline", "planned", "shortened", "facts"):
+    for name in ("name", "title", "baseline", "planned", "facts"):
         assert getattr(theirs, name) == getattr(ours, name)
     assert theirs.facts["torch"]
 
@@ -66,22 +66,6 @@ def test_the_command_keeps_a_study(study, tmp_path, monkeypatch):
     assert read_snapshot("kept").planned == 6
     done = CliRunner().invoke(app, [*words, "-o", "table"])
     assert {path.name for path in tmp_path.iterdir()} >= {"table.csv", "table.parquet"}
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_an_exported_table_alone_is_enough(tmp_path, kind):
-    folder = tmp_path / "paper" / "comparison"
-    folder.mkdir(parents=True)
-    table = two_arms(0.3, trials=4)
-    getattr(table, f"write_{kind}")(folder / f"results.{kind}")
-    evidence = read_snapshot(folder, name="paper/comparison")
-    assert evidence.baseline == "sgd"
-    assert evidence.title.startswith("Table 3")
-    assert (
-        told(evidence)[0]
-        == told(StudyData(table, paper=True, name="paper/comparison"))[0]
-    )
-    assert read_snapshot(folder, name="mine").baseline is None
 
 
 def test_every_column_keeps_every_bit(study, tmp_path):

@@ -10,7 +10,7 @@ import adadecay.lab
 from adadecay.commands import app
 from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
-from adadecay.lab.stats.compare import common_scores
+from adadecay.lab.stats.compare import paired_differences
 from adadecay.lab.stats.data import load
 from adadecay.lab.stats.intervals import trimmed_t
 from adadecay.lab.stats.significance import pairs_needed, smallest_difference
@@ -89,7 +89,7 @@ def test_the_plan_says_how_many_trials_would_find_a_difference(ran, tmp_path):
     assert done.exit_code == 0, done.output
     (row,) = analyse(load(study)).comparisons
     (needed,) = re.findall(r"digits/nn-2: (\d+) trials find", done.output)
-    differences, _ = common_scores(row.ours, row.other)
+    differences = paired_differences(row.ours, row.other)
     assert smallest_difference(differences, pairs=int(needed)) <= 0.1
     assert smallest_difference(differences, pairs=int(needed) - 1) > 0.1
     assert (

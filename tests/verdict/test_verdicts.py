@@ -21,6 +21,7 @@ from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.intervals import Interval
+from adadecay.lab.stats.selection import shortened_in
 from adadecay.lab.stats.verdicts import (
     Effect,
     Verdict,
@@ -277,18 +278,25 @@ def test_theta_averages_one(mean, verdict):
     assert theta.lowest < theta.mean < theta.highest
 
 
-def test_other_batches_than_the_papers_are_told(tmp_path):
-    study = Study("paper/comparison", results=tmp_path)
-    assert load(study).shortened == ()
-    wanted = ("batches of 1024 instead of 128",)
-    assert load(study.vary(batch_size=1024)).shortened == wanted
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, ()),
+        ({"batch_size": 1024}, ("batches of 1024 instead of 128",)),
+        ({"examples": 5000}, ("5,000 training examples",)),
+    ],
+)
+def test_other_batches_and_fewer_examples_than_the_papers_are_told(
+    tmp_path, changes, wanted
+):
+    study = Study("paper/comparison", results=tmp_path).vary(**changes)
+    assert shortened_in(study.plan.trials[0].setting) == wanted
 
 
 @pytest.mark.parametrize(
     ("change", "evidence", "reason"),
     [
         ({"epochs": 20}, {}, "20 epochs instead of 100"),
-        ({}, {"shortened": ("5000 training examples",)}, "5000 training examples"),
         ({}, {"held_out": 0.1}, "10% of the training set held out"),
     ],
 )

@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from simulated_study import comparison_settings, simulate, two_arms
+from simulated_study import comparison_settings, decay_settings, simulate, two_arms
 from typer.testing import CliRunner
 
 from adadecay.commands import app
+from adadecay.commands.run import print_verdict
 from adadecay.lab import Study, run
 from adadecay.lab.report.page import render
 from adadecay.lab.report.text import headline
@@ -52,6 +53,92 @@ def test_the_verdict_of_an_unfinished_study_says_so(tmp_path):
     assert whole.verdict() in whole.report(tmp_path / "page.html").read_text("utf-8")
     run(whole, workers=0, progress=False)
     assert "nfinished" not in whole.verdict()
+
+
+GRID = [1e-4, 5e-4]
+LONE = "Not compared, because no sgd has the same weight_decay: adadecay(weight_decay"
+KEYS = {"dataset": "digits", "network": "nn-2", "epochs": 1, "examples": 300}
+
+
+@pytest.mark.parametrize(
+    ("ours", "sgd", "told"),
+    [
+        (GRID, 5e-4, f"{LONE}=0.0001)."),
+        ([1e-5, 1e-4, 5e-4], 5e-4, f"{LONE}=1e-05), adadecay(weight_decay=0.0001)."),
+        (
+            5e-4,
+            GRID,
+            "Not compared, because no other optimizer has the same weight_decay: "
+            "sgd(weight_decay=0.0001).",
+        ),
+        (GRID, GRID, ""),
+        (GRID, 1e-3, ""),  # without any partner both are shown at their best
+    ],
+)
+def test_settings_without_a_partner_are_named(tmp_path, ours, sgd, told):
+    """They were trained and not compared, without a word."""
+    optimizers = [
+        {"name": "sgd", "weight_decay": sgd},
+        {"name": "adadecay", "weight_decay": ours},
+    ]
+    study = Study(
+        name="mine", optimizers=optimizers, trials=1, results=tmp_path, **KEYS
+    )
+    run(study, workers=0, progress=False)
+    planned = CliRunner().invoke(app, ["plan", "mine", "--results", str(tmp_path)])
+    assert planned.exit_code == 0
+    page = _words(study.report(tmp_path / "page.html").read_text("utf-8"))
+    for text in (planned.output, page):
+        assert told in text
+        assert ("Not compared" in text) == bool(told)
+
+
+def test_a_choice_on_held_out_data_leaves_nobody_without_a_partner(tmp_path):
+    optimizers = ["sgd", {"name": "adadecay", "weight_decay": GRID}]
+    choice = {"chosen": ["weight_decay"], "holdout": 0.1}
+    study = Study(
+        name="mine", optimizers=optimizers, results=tmp_path, **KEYS, **choice
+    )
+    run(study.vary(trials=1), workers=0, progress=False)
+    assert "Not compared" not in study.report(tmp_path / "page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("decay", [5e-4, GRID])
+def test_before_a_pair_has_finished_nothing_is_compared(tmp_path, decay):
+    """It said that there is no evidence of a difference, or only one optimizer."""
+    told = "Nothing to compare yet: no pair of trials has finished."
+    optimizers = [{"name": n, "weight_decay": decay} for n in ("sgd", "adadecay")]
+    study = Study(name="mine", optimizers=optimizers, results=tmp_path, **KEYS)
+    run(study.vary(trials=1, only={"optimizer": ["sgd"]}), workers=0, progress=False)
+    assert study.verdict().endswith(f" trials): {told}")
+    text = _words(study.report(tmp_path / "page.html").read_text("utf-8"))
+    assert told in text
+    assert "the study has only" not in text
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_trials_that_run_are_no_evidence_of_anything(count, capsys):
+    settings = decay_settings()[:count]
+    results = simulate(
+        settings, trials=2, status=lambda i, _: "running" if i % 2 else "done"
+    )
+    analysis = analyse(StudyData(results, baseline="sgd", chosen=("weight_decay",)))
+    assert analysis.comparisons
+    told = "trials): Nothing to compare yet: no pair of trials has finished."
+    print_verdict(analysis)
+    for text in (headline(analysis), _words(render(analysis)), capsys.readouterr().out):
+        assert told in text
+        assert "No evidence" not in text
+        assert "no evidence of a difference" not in text
+
+
+def test_a_comparison_without_a_pair_is_counted_apart():
+    def status(setting, number):
+        return "running" if setting == 3 else "done"
+
+    results = simulate(decay_settings()[:4], trials=4, status=status)
+    told = headline(analyse(StudyData(results, baseline="sgd")))
+    assert "in 1 of 2 comparisons, no pair finished in 1." in told
 
 
 def test_the_headline_answers_the_question_of_the_study():

@@ -11,7 +11,7 @@ import torch
 from problems import LAYERS
 from torch import nn
 
-from adadecay import AdaDecay, adaptive_decay, by_module, reference, settings
+from adadecay import AdaDecay, adaptive_decay, by_module, groups, reference
 from adadecay.rules import Cautious
 
 SHAPES = [(8, 5), (5,), (4, 3, 3), (), (700,)]
@@ -539,12 +539,12 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
 
 
 def test_an_optimizer_without_decay_is_warned_of_once(monkeypatch):
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr(groups, "_warned", set())
     with pytest.warns(UserWarning, match="adaptive_decay changes nothing: give") as all:
         adaptive_decay(torch.optim.Adam(parameters()))
     assert [each.filename for each in all] == [__file__]
     adaptive_decay(torch.optim.Adam(parameters()))
-    monkeypatch.setattr(settings, "_warned", set())
+    monkeypatch.setattr(groups, "_warned", set())
     adaptive_decay(torch.optim.AdamW(parameters()))
 
 

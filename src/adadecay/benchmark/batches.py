@@ -120,8 +120,6 @@ def _noise(spec: DatasetSpec) -> Dataset:
         std=spec.std,
         scale=255.0,
         augment=spec.augment,
-        digest="",
-        input_shape=spec.input_shape,
     )
 
 

@@ -152,13 +152,11 @@ def measure_scale(
         say("plan, status and tables")
         _, plan, _ = _measured("-c", PLAN)
         which = ["paper/comparison", "--trials", str(trials), "--results", folder]
-        _, status, status_memory = _measured("-m", "adadecay.cli", "status", *which)
+        _, status, status_memory = _measured("-m", "adadecay", "status", *which)
         rows, table, memory = _measured("-c", TABLE, str(trials), folder)
         say("the report")
         page = ["--output", str(Path(folder) / "page.html")]
-        _, report, report_memory = _measured(
-            "-m", "adadecay.cli", "report", *which, *page
-        )
+        _, report, report_memory = _measured("-m", "adadecay", "report", *which, *page)
         say("the driver")
         idle = str(Path(folder) / "idle")
         said, _, _ = _measured("-c", DRIVE, str(driven), str(IDLE_EPOCHS), idle)

@@ -25,12 +25,12 @@ def claims(
     A trial that several studies share counts once. Power is the number of published
     differences that the paper's own number of trials would have found.
     """
-    from adadecay.lab.stats.analysis import analyse_all, claim_rows
+    from adadecay.lab.stats.analysis import analyse_all, unite_claims
     from adadecay.lab.stats.snapshot import read_snapshots
 
     with one_sentence():
         snapshots = read_snapshots(folder)
-        rows = claim_rows(analyse_all(snapshots))
+        rows = unite_claims(analyse_all(snapshots))
     if json:
         typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
         return
@@ -39,16 +39,16 @@ def claims(
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    claim = row.result.claim
+    claim = row.claim
     return {
         "claim": claim.name,
         "statement": claim.statement,
-        "verdict": str(row.result.verdict),
-        "comparisons": row.covered,
+        "verdict": str(row.verdict),
+        "comparisons": len(row.arms),
         "expected": claim.expected,
         "cells": row.cells,
         "powered": row.powered,
-        "with_published_size": row.sized,
+        "with_published_size": len(row.sized),
     }
 
 
@@ -61,10 +61,10 @@ def _print(rows: list[Any]) -> None:
         side = "left" if heading in ("claim", "verdict") else "right"
         table.add_column(heading, justify=side, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
-        claim = row.result.claim
+        claim = row.claim
         whole = f" of {claim.expected}" if claim.expected else ""
-        power = f"{row.powered} of {row.sized}" if row.sized else "–"
-        covered = f"{row.covered}{whole}"
+        power = f"{row.powered} of {len(row.sized)}" if row.sized else "–"
+        covered = f"{len(row.arms)}{whole}"
         cells = str(row.cells)
-        table.add_row(claim.statement, str(row.result.verdict), covered, cells, power)
+        table.add_row(claim.statement, str(row.verdict), covered, cells, power)
     Console().print(table)

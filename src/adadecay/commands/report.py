@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import JSON, on_study, print_json, stop
-from adadecay.commands.status import (
-    describe_earlier,
-    name_variants,
-    warn_of_damaged,
-)
+from adadecay.commands.status import describe_earlier, name_variants
 
 if TYPE_CHECKING:
     from adadecay.lab.stats.analysis import Analysis
@@ -32,11 +28,7 @@ def report(
             show_default=False,
         ),
     ] = None,
-    tex: Annotated[bool, typer.Option("--tex", help="Also LaTeX tables.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Also CSV tables.")] = False,
-    png: Annotated[bool, typer.Option("--png", help="Also figures as PNG.")] = False,
-    svg: Annotated[bool, typer.Option("--svg", help="Also figures as SVG.")] = False,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Also figures as PDF.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Renew the page while the study runs.")
     ] = False,
@@ -49,6 +41,7 @@ def report(
     json: JSON = False,
 ) -> None:
     """Write the report of a study as one HTML page."""
+    from adadecay.commands.run import print_verdict
     from adadecay.lab.report import comparisons, verdict
 
     path = output or page_path(study)
@@ -56,29 +49,28 @@ def report(
         stop(f"--output {path}: must end in .html.", 2)
     renew = every if watch else None
     analysis = _write_page(study, path, trim, renew=renew, spare=not watch)
-    if analysis.trials.is_empty():
-        name_variants(study)
-    warn_of_damaged(analysis.data.problems)
     if json:
         found = {"study": study.name, "verdict": verdict(analysis), "page": path}
         print_json({**found, "comparisons": comparisons(analysis).to_dicts()})
     else:
-        typer.echo(f"{study.name}: {verdict(analysis)}")
+        print_verdict(analysis, f"{study.name}: ")
         typer.echo(f"Report: {path}")
-    formats = [kind for kind, on in (("png", png), ("svg", svg), ("pdf", pdf)) if on]
-    _export(analysis, path.with_suffix(""), tex=tex, csv=csv, formats=formats)
+    if csv:
+        _export(analysis, path.with_suffix(""))
     if watch:
         _keep_watching(study, path, trim, every)
 
 
 def _refuse_empty(study: "Study", path: Path) -> None:
-    """Stop where a page would be replaced by one that says nothing."""
+    """Stop where a page would say nothing."""
     from adadecay.lab.summary import count_earlier, read_states
 
     states = read_states(study.plan, study.folder)
     earlier = count_earlier(study.plan, states, study.folder)
     why = f" {describe_earlier(earlier)}" if earlier else ""
-    stop(f"no trial of {study.name} has finished, so {path} stays as it is.{why}", 2)
+    then = f"{path} stays as it is" if path.exists() else "there is nothing to report"
+    name_variants(study)
+    stop(f"no trial of {study.name} has finished, so {then}.{why}", 2)
 
 
 def page_path(study: "Study") -> Path:
@@ -95,7 +87,7 @@ def _write_page(
 
     analysis = analyse(load(study), trim=trim)
     done = analysis.counts["done"] or analysis.counts["diverged"]
-    if spare and not done and path.exists():
+    if spare and not done and (path.exists() or analysis.trials.is_empty()):
         _refuse_empty(study, path)
     try:
         write(analysis, path, renew=renew)
@@ -104,21 +96,12 @@ def _write_page(
     return analysis
 
 
-def _export(
-    analysis: "Analysis", folder: Path, *, tex: bool, csv: bool, formats: list[str]
-) -> None:
-    from adadecay.lab.report.export import write_csv, write_images, write_tex
+def _export(analysis: "Analysis", folder: Path) -> None:
+    from adadecay.lab.report.export import write_csv
     from adadecay.lab.scoring import plural
 
-    files = []
-    if csv:
-        files += write_csv(analysis, folder)
-    if tex:
-        files += write_tex(analysis, folder)
-    if formats:
-        files += write_images(analysis, folder, formats)
-    if files:
-        typer.echo(f"{plural(len(files), 'file')} in {folder}")
+    files = write_csv(analysis, folder)
+    typer.echo(f"{plural(len(files), 'file')} in {folder}")
 
 
 def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adadecay.commands.options import on_study, stop
-from adadecay.commands.status import name_variants, warn_of_damaged
+from adadecay.commands.status import name_variants
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study
@@ -31,7 +31,6 @@ def results(
 ) -> None:
     """Export all numbers of a study as Parquet and CSV."""
     tables = study.tables()
-    warn_of_damaged(tables.trials.to_dicts())
     if tables.epochs.is_empty():
         name_variants(study)
     if set(tables.trials["status"]) == {"waiting"}:

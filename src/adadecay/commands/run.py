@@ -11,9 +11,12 @@ from adadecay.commands.options import on_study
 
 if TYPE_CHECKING:
     from adadecay.lab.driver import Outcome
+    from adadecay.lab.stats.analysis import Analysis
     from adadecay.lab.study import Study
 
-__all__ = ["run", "run_study"]
+__all__ = ["print_verdict", "run", "run_study"]
+
+MOST = 6  # comparisons that are printed
 
 
 Workers = Annotated[
@@ -54,13 +57,6 @@ Have = Annotated[
         show_default=False,
     ),
 ]
-Rerun = Annotated[
-    bool,
-    typer.Option(
-        "--rerun-damaged",
-        help="Run trials again whose files are damaged.",
-    ),
-]
 Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")]
 
 
@@ -76,7 +72,6 @@ def run(
     engine: EngineName = "local",
     address: Address = None,
     have: Have = None,
-    rerun_damaged: Rerun = False,
     plain: Plain = False,
 ) -> None:
     """Run a study, or resume one that was stopped.
@@ -107,7 +102,6 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
         engine=engine,
         address=address,
-        rerun_damaged=rerun_damaged,
         plain=plain,
     )
     raise typer.Exit(exit_status(outcome))
@@ -146,6 +140,8 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     from adadecay.commands.status import print_status
     from adadecay.lab import run as run_lab
     from adadecay.lab.scoring import plural
+    from adadecay.lab.stats.analysis import analyse
+    from adadecay.lab.stats.data import load
 
     trials = plural(len(study.plan.unique), "trial")
     typer.echo(f"{study.name}: {trials}, results in {study.folder}")
@@ -158,7 +154,7 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
         raise typer.Exit(130) from None
     print_status(study, traces=False)
     if outcome.done and not outcome.interrupted:
-        typer.echo(study.verdict())
+        print_verdict(analyse(load(study)))
     if outcome.interrupted:
         typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
     elif outcome.failed:
@@ -166,6 +162,24 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
         first = "Fix the error, then go on with"
         typer.echo(f"{failed} failed. {how_to_go_on(first)}")
     return outcome
+
+
+def print_verdict(analysis: "Analysis", start: str = "") -> None:
+    """Print what a study found, and of several comparisons the numbers of the first."""
+    from adadecay.lab.report.text import Numbers, chosen_words, effect_words, headline
+
+    typer.echo(start + headline(analysis))
+    found = analysis.comparisons
+    if len(found) < 2:
+        return
+    numbers = Numbers.fitting(analysis)
+    several = len({each.ours.cell for each in found}) > 1
+    for each in found[:MOST]:
+        where = f"{each.ours.where}: " if several else ""
+        say = chosen_words if each.chosen_on_scores else effect_words
+        typer.echo(f"  {where}{say(each.oriented, numbers)}")
+    if len(found) > MOST:
+        typer.echo(f"  and {len(found) - MOST} more, which the report shows")
 
 
 def how_to_go_on(first: str = "To go on") -> str:

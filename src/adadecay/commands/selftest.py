@@ -62,7 +62,8 @@ def _describe(device: "torch.device") -> dict[str, str]:
     from adadecay import native
     from adadecay.lab.provenance import processor, version
 
-    rows = {"device": processor(), "kernel": str(native.instruction_set())}
+    form = native.kernel.form() if native.kernel else "None"
+    rows = {"device": processor(), "kernel": form}
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)
         driver = getattr(torch._C, "_cuda_getDriverVersion", lambda: "unknown")()

@@ -1,5 +1,7 @@
-"""``adadecay status STUDY``: how far a study is, while it runs or afterwards."""
+"""``adadecay status [STUDY]``: how far studies are, while they run or afterwards."""
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,17 +15,60 @@ if TYPE_CHECKING:
     from adadecay.lab.plan import Trial
     from adadecay.lab.study import Study
 
-__all__ = ["name_variants", "print_status", "status", "warn_of_damaged"]
+__all__ = ["name_variants", "print_status", "status"]
 
 MOST = 3  # names of trials with one reason
-HOW_TO_MEND = (
-    "Damaged trials are not used; adadecay run with --rerun-damaged runs them again."
-)
 
 
-@on_study
+def print_all(folder: "Path | None", json: bool) -> None:
+    """Print how far each study is that was run into a results folder."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from adadecay.lab.files import stored_studies
+    from adadecay.lab.study import default_results
+
+    folder = folder or default_results()
+    rows = [_overview(name, folder) for name in stored_studies(folder)]
+    if json:
+        print_json(rows)
+    elif not rows:
+        typer.echo(f"No study was run into {folder} yet.")
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("study", "done", "failed", "title"):
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            done = f"{row['finished']}/{row['trials']}" if "trials" in row else "?"
+            failed, title = row.get("failed") or "", row.get("problem") or row["title"]
+            table.add_row(*(Text(str(e)) for e in (row["study"], done, failed, title)))
+        Console().print(table)
+
+
+def _overview(name: str, folder: "Path") -> dict[str, Any]:
+    """Return how far a stored study is, or why that is not known."""
+    from adadecay.lab.spec_file import SpecError
+    from adadecay.lab.study import Study
+    from adadecay.lab.summary import read_states
+
+    try:
+        study = Study(name, results=folder)
+        states = read_states(study.plan, folder).values()
+    except SpecError as error:  # code that it names is gone, for example
+        return {"study": name, "problem": str(error).splitlines()[0]}
+    return {
+        "study": name,
+        "title": study.spec.title,
+        "trials": len(states),
+        "finished": sum(state.finished for state in states),
+        "failed": sum(state.status == "failed" for state in states),
+    }
+
+
+@partial(on_study, without=print_all)
 def status(study: "Study", json: JSON = False) -> None:
-    """Show how far a study is, its scores, and what failed."""
+    """Show how far a study is, its scores and what failed; or list all studies."""
     if json:
         print_json(_document(study))
         return
@@ -60,8 +105,8 @@ def name_variants(study: "Study") -> None:
     others = []
     for name in stored_studies(study.folder):
         changed = read_study(study.folder, name)[2]
-        base = Variant.from_json(changed).study if changed else name
-        if base == study.variant.study and name != study.name:
+        base = Variant.from_json(changed).base if changed else name
+        if base == study.variant.base and name != study.name:
             others.append(f"'{name}'")
     if others:
         names = ", ".join(others)
@@ -73,14 +118,6 @@ def full_name(trial: "Trial") -> str:
     return f"{trial.cell.name} {trial.label} #{trial.number} ({trial.id})"
 
 
-def warn_of_damaged(trials: "Iterable[Mapping[str, Any]]") -> None:
-    """Name on standard error the trials whose files were altered or cannot be read."""
-    for trial in trials:
-        if trial["status"] == "damaged":
-            name = "{cell} {optimizer} #{number} ({trial})".format_map(trial)
-            typer.echo(f"Not used: {name}: {trial['reason']}", err=True)
-
-
 def _reasons(
     trials: "Iterable[Trial]", states: "Mapping[str, State]", *, traces: bool
 ) -> dict[tuple[str, str], list[str]]:
@@ -88,7 +125,7 @@ def _reasons(
     found: dict[tuple[str, str], list[str]] = {}
     for trial in trials:
         state = states[trial.id]
-        if state.status in ("failed", "damaged") and state.record is not None:
+        if state.status == "failed" and state.record is not None:
             trace = state.record.get("traceback") if traces else ""
             key = (state.status, trace or state.record["reason"])
             found.setdefault(key, []).append(full_name(trial))
@@ -125,9 +162,6 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
         where = escape(", ".join(names[:MOST]) + more)
         console.print(f"[red]{alike}[/red]: {where}", highlight=False, soft_wrap=True)
         console.print(escape(reason.rstrip()), highlight=False, soft_wrap=True)
-    damaged = sum(state.status == "damaged" for state in states.values())
-    if damaged:
-        console.print(HOW_TO_MEND, highlight=False, soft_wrap=True)
     console.print(
         f"{escape(study.name)}: {finished} of {plural(len(states), 'trial')} "
         f"done{without}, "

@@ -43,7 +43,9 @@ def print_steps(
         stop("--device cuda needs a GPU, and torch finds none here.", 2)
     everything: list[StepCost] = []
     say = _silent if as_json else typer.echo
-    form = native.instruction_set() or f"none ({native.unavailable_reason})"
+    form = f"none ({native.unavailable_reason})"
+    if native.kernel is not None:
+        form = native.kernel.form()
     say(f"torch {torch.__version__}, kernel form {form}; momentum 0.9, decay 5e-4")
     for costs in measure_steps(
         shapes,
@@ -57,7 +59,7 @@ def print_steps(
         say(_table(costs))
     ratio = None
     if (
-        device == "cpu" and native.instruction_set()
+        device == "cpu" and native.kernel is not None
     ):  # without it foreach would be measured against itself
         progress("training of NN-2")
         ratio = measure_training(max(3, round(30 * effort)))

@@ -11,7 +11,7 @@ from adadecay.lab.summary import Estimate, Line
 
 __all__ = ["describe_estimate", "summary_rows", "summary_table"]
 
-STATUSES = ("done", "diverged", "failed", "damaged", "running", "waiting")
+STATUSES = ("done", "diverged", "failed", "running", "waiting")
 
 
 def describe_estimate(estimate: Estimate, workers: int) -> str:
@@ -63,7 +63,6 @@ def summary_table(lines: list[Line], score: str) -> object:
                 "" if line.spread is None else f"{line.spread:.2g}",
                 str(line.counts["diverged"] or ""),
                 str(line.counts["failed"] or ""),
-                str(line.counts["damaged"] or ""),
                 str(line.counts["running"] or ""),
             )
         )
@@ -74,7 +73,7 @@ def summary_table(lines: list[Line], score: str) -> object:
     # Names are never cut short, and columns that hold nothing leave them the room.
     kept = [i for i, column in enumerate(columns) if i < 3 or any(column)]
     for i in kept:
-        heading = (*headings, "damaged", "begun")[i]
+        heading = (*headings, "begun")[i]
         table.add_column(heading, justify="left" if i < 2 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(row[i] for i in kept))

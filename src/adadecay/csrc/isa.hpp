@@ -13,7 +13,9 @@ constexpr int kRevision = 5;
 
 enum class Type : int { f32 = 0, f64 = 1, bf16 = 2, f16 = 3 };
 constexpr int kTypes = 4;
-constexpr int64_t kBytes[kTypes] = {4, 8, 2, 2};
+constexpr int64_t bytes_of(Type type) {
+  return type == Type::f32 ? 4 : type == Type::f64 ? 8 : 2;
+}
 
 // Distinct types for the two-byte floats, so that a load picks its conversion.
 struct BFloat16 {
@@ -63,23 +65,27 @@ struct Rounding {
   uint64_t place = 0;  // of the first element
 };
 
-// What `rates` writes: θ, or the denominators 1 + 2^y for a later `update`; both are
-// double for f64 and float otherwise.
-enum class Output { theta, denominators };
+// The loops over elements of one type.
+struct Loops {
+  // Sums in float (statistics.cpp checks them; no shift), and entirely in double.
+  Sums (*quick_sums)(const void* grad, int64_t count, Shift);
+  Sums (*exact_sums)(const void* grad, int64_t count, Shift);
+  // Returns the sum of θ, and writes θ or, for a later `update`, the denominators 1 + 2^y
+  // to `out`, if it is not null: double for f64, and float otherwise.
+  double (*rates)(const void* grad, int64_t count, const Theta&, bool wants_theta,
+                  void* out);
+  // Takes a step in place. A null buffer means no momentum; on the first step the buffer
+  // is only written. `denominators` are those of `rates`, or null.
+  void (*update)(void* param, const void* grad, void* buffer, bool is_first_step,
+                 const void* denominators, int64_t count, const Theta&, const Update&,
+                 const Rounding&);
+};
 
 struct Isa {
   const char* name;
-  // Sums in float (statistics.cpp checks them; no shift), and entirely in double.
-  Sums (*quick_sums[kTypes])(const void* grad, int64_t count, Shift);
-  Sums (*exact_sums[kTypes])(const void* grad, int64_t count, Shift);
-  // Return the sum of θ, and write to `out`, if it is not null, what `Output` says.
-  double (*rates[kTypes])(const void* grad, int64_t count, const Theta&, Output,
-                          void* out);
-  // Take a step in place. A null buffer means no momentum; on the first step the buffer
-  // is only written. `denominators` are those of `rates`, or null.
-  void (*update[kTypes])(void* param, const void* grad, void* buffer,
-                         bool is_first_step, const void* denominators, int64_t count,
-                         const Theta&, const Update&, const Rounding&);
+  Loops loops[kTypes];
+
+  const Loops& of(Type type) const { return loops[static_cast<int>(type)]; }
 };
 
 // The vector ones exist on x86-64 only.

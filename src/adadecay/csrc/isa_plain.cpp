@@ -15,22 +15,20 @@ typedef float F32 __attribute__((vector_size(kRegister)));
 typedef double F64 __attribute__((vector_size(kRegister)));
 
 // One rounding where the target has a fused multiply-add, else two.
-inline F32 multiply_add(F32 a, F32 b, F32 c) {
-#ifdef __FP_FAST_FMAF
-  for (int k = 0; k < 4; ++k) c[k] = __builtin_fmaf(a[k], b[k], c[k]);
-  return c;
-#else
-  return a * b + c;
-#endif
-}
-inline F64 multiply_add(F64 a, F64 b, F64 c) {
 #ifdef __FP_FAST_FMA
-  for (int k = 0; k < 2; ++k) c[k] = __builtin_fma(a[k], b[k], c[k]);
+inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+template <class V>
+V multiply_add(V a, V b, V c) {
+  for (unsigned k = 0; k < sizeof c / sizeof c[0]; ++k) c[k] = fused(a[k], b[k], c[k]);
   return c;
-#else
-  return a * b + c;
-#endif
 }
+#else
+template <class V>
+V multiply_add(V a, V b, V c) {
+  return a * b + c;
+}
+#endif
 inline F32 load_float16(const Float16* from) {
   return F32{to_float(from[0]), to_float(from[1]), to_float(from[2]), to_float(from[3])};
 }
@@ -39,6 +37,7 @@ inline void store_float16(Float16* to, F32 x) {
 }
 
 #include "vector.hpp"
+#include "rounding.hpp"
 #include "loops.hpp"
 
 }  // namespace

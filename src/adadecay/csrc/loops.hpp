@@ -207,7 +207,7 @@ double rate_piece(const T* grad, int64_t count, const Theta& theta, bool wants_t
 }
 
 template <class T>
-double rates_of(const void* memory, int64_t count, const Theta& theta, Output output,
+double rates_of(const void* memory, int64_t count, const Theta& theta, bool wants_theta,
                 void* to) {
   const T* grad = static_cast<const T*>(memory);
   auto* out = static_cast<ScalarOf<T>*>(to);
@@ -216,7 +216,7 @@ double rates_of(const void* memory, int64_t count, const Theta& theta, Output ou
     return static_cast<double>(count);
   }
   return with_form<T>(theta.form, [&](auto tag) {
-    return rate_piece<T, tag.form>(grad, count, theta, output == Output::theta, out);
+    return rate_piece<T, tag.form>(grad, count, theta, wants_theta, out);
   });
 }
 
@@ -230,23 +230,6 @@ struct UsualFlags {
                         is_first_step = false, damped = false, nesterov = false,
                         maximize = false, rounds = false;
 };
-
-// Stores new weights; `first` is the place of the first of them.
-template <class T, class V>
-INLINE void store_weights(T* to, V x, bool, const Rounding&, uint64_t) {
-  store(to, x);
-}
-__attribute__((noinline)) void store_at_random(BFloat16* to, const Floats& x,
-                                               const Rounding& by, uint64_t first) {
-  for (int k = 0; k < kParts; ++k) {
-    store_upper(to + k * kF32, x.v[k], draws(by, first + k * kF32));
-  }
-}
-INLINE void store_weights(BFloat16* to, Floats x, bool rounds, const Rounding& by,
-                          uint64_t first) {
-  if (!rounds) return store(to, x);
-  store_at_random(to, x, by, first);
-}
 
 // What θ is multiplied by: the decay, or what a decoupled decay removes from w.
 inline double decay_factor(const Update& u) {
@@ -339,13 +322,12 @@ void update_of(void* param, const void* grad, void* buffer, bool is_first_step,
   });
 }
 
+template <class T, Sums (*kQuickSums)(const void*, int64_t, Shift) = quick_sums_of<T>>
+constexpr Loops loops_of() {
+  return {kQuickSums, exact_sums_of<T>, rates_of<T>, update_of<T>};
+}
 constexpr Isa isa_of_loops(const char* name) {
   return {name,
-          {quick_sums_of<float>, exact_sums_of<double>, quick_sums_of<BFloat16>,
-           quick_sums_of<Float16>},
-          {exact_sums_of<float>, exact_sums_of<double>, exact_sums_of<BFloat16>,
-           exact_sums_of<Float16>},
-          {rates_of<float>, rates_of<double>, rates_of<BFloat16>, rates_of<Float16>},
-          {update_of<float>, update_of<double>, update_of<BFloat16>,
-           update_of<Float16>}};
+          {loops_of<float>(), loops_of<double, exact_sums_of<double>>(),
+           loops_of<BFloat16>(), loops_of<Float16>()}};
 }

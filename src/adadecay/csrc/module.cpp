@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "isa.hpp"
-#include "statistics.hpp"
 #include "step.hpp"
 
 namespace {
@@ -47,6 +46,11 @@ bool read(PyObject* from, bool& to) {
   const int truth = PyObject_IsTrue(from);
   to = truth == 1;
   return truth >= 0;
+}
+
+bool read(PyObject* from, PyObject*& to) {  // borrowed
+  to = from;
+  return true;
 }
 
 // Size, type, and the addresses of parameter and buffer.
@@ -81,34 +85,26 @@ bool read(PyObject* from, const Plan*& to) {
   return to != nullptr;
 }
 
-// For the format O& of PyArg_ParseTupleAndKeywords.
-template <class T>
-int into(PyObject* from, void* to) {
-  try {
-    return read(from, *static_cast<T*>(to));
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-    return 0;
-  }
+// Names and where to put their values, in turn.
+bool read_named(PyObject*) { return true; }
+
+template <class T, class... Others>
+bool read_named(PyObject* from, const char* name, T& to, Others&&... others) {
+  PyObject* value = PyMapping_GetItemString(from, name);
+  const bool ok = value != nullptr && read(value, to);
+  Py_XDECREF(value);
+  return ok && read_named(from, others...);
 }
 
-template <class... Targets>
-bool parse(PyObject* args, PyObject* names, const char* format, const char* const* keys,
-           Targets... targets) {
-  return PyArg_ParseTupleAndKeywords(args, names, format, const_cast<char**>(keys),
-                                     targets...);
-}
-
-PyObject* plan(PyObject* args, PyObject* names) {
-  static const char* const keys[] = {"tensors", "members", "momentum", nullptr};
+PyObject* plan(PyObject* arguments) {
   std::vector<Tensor> tensors;
   std::vector<Integers> members;
-  int momentum;
-  if (!parse(args, names, "O&O&p", keys, into<std::vector<Tensor>>, &tensors,
-             into<std::vector<Integers>>, &members, &momentum)) {
+  bool momentum;
+  if (!read_named(arguments, "tensors", tensors, "members", members, "momentum",
+                  momentum)) {
     return nullptr;
   }
-  auto made = std::make_unique<Plan>(tensors, members, momentum != 0);
+  auto made = std::make_unique<Plan>(tensors, members, momentum);
   PyObject* capsule = PyCapsule_New(made.get(), kPlanName, [](PyObject* dying) {
     delete static_cast<Plan*>(PyCapsule_GetPointer(dying, kPlanName));
   });
@@ -116,124 +112,78 @@ PyObject* plan(PyObject* args, PyObject* names) {
   return capsule;
 }
 
-template <class T>
-bool read_option(PyObject* options, const char* name, T& to) {
-  PyObject* value = PyMapping_GetItemString(options, name);
-  const bool ok = value != nullptr && read(value, to);
-  Py_XDECREF(value);
-  return ok;
-}
-
-bool read_options(PyObject* from, Options& to) {
-  Update& update = to.update;
-  return read_option(from, "lr", update.lr) &&
-         read_option(from, "momentum", update.momentum) &&
-         read_option(from, "dampening", update.dampening) &&
-         read_option(from, "weight_decay", update.weight_decay) &&
-         read_option(from, "nesterov", update.nesterov) &&
-         read_option(from, "maximize", update.maximize) &&
-         read_option(from, "decoupled", update.decoupled) &&
-         read_option(from, "alpha", to.alpha) &&
-         read_option(from, "unit_mean", to.unit_mean);
-}
-
-PyObject* fits(PyObject* args, PyObject* names) {
-  static const char* const keys[] = {"plan", "grads", nullptr};
+PyObject* fits(PyObject* arguments) {
   const Plan* plan;
   Integers grads;
-  if (!parse(args, names, "O&O&", keys, into<const Plan*>, &plan, into<Integers>,
-             &grads)) {
-    return nullptr;
-  }
+  if (!read_named(arguments, "plan", plan, "grads", grads)) return nullptr;
   return PyBool_FromLong(plan->fits(plan->with(grads, {})));
 }
 
-PyObject* step(PyObject* args, PyObject* names) {
-  static const char* const keys[] = {"plan",  "grads",   "options", "threads",
-                                     "first", "moments", "rounding", nullptr};
+PyObject* step(PyObject* arguments) {
   const Plan* plan;
-  PyObject* mapping;
+  PyObject* given;
   Options options;
+  Update& update = options.update;
   Integers grads, first, rounding;
-  std::vector<double> numbers;
-  if (!parse(args, names, "O&O&Oi|O&O&O&", keys, into<const Plan*>, &plan,
-             into<Integers>, &grads, &mapping, &options.threads, into<Integers>, &first,
-             into<std::vector<double>>, &numbers, into<Integers>, &rounding) ||
-      !read_options(mapping, options)) {
+  int64_t moments;
+  if (!read_named(arguments, "plan", plan, "grads", grads, "first", first, "moments",
+                  moments, "rounding", rounding, "threads", options.threads, "options",
+                  given) ||
+      !read_named(given, "lr", update.lr, "momentum", update.momentum,
+                  "dampening", update.dampening, "weight_decay", update.weight_decay,
+                  "nesterov", update.nesterov, "maximize", update.maximize,
+                  "decoupled", update.decoupled, "alpha", options.alpha, "unit_mean",
+                  options.unit_mean)) {
     return nullptr;
   }
-  if (plan->momentum != (options.update.momentum != 0.0)) {
+  if (plan->momentum != (update.momentum != 0.0)) {
     PyErr_SetString(PyExc_ValueError,
                     "the plan must have buffers if there is momentum, else none");
     return nullptr;
   }
   const std::vector<Tensor> tensors = plan->with(grads, first, rounding);
-  std::vector<Moments> known;
-  for (size_t l = 0; !numbers.empty() && l < plan->layers.size(); ++l) {
-    const double mean_rate = numbers.at(4 * l + 3);  // first: a short list throws here
-    const double* row = &numbers[4 * l];
-    known.push_back({row[0], row[1], row[2], mean_rate});
-  }
   if (!plan->fits(tensors)) Py_RETURN_FALSE;
   {
     const WithoutGil released;
-    take_step(*chosen, *plan, tensors, options, known.empty() ? nullptr : known.data());
+    take_step(*chosen, *plan, tensors, options, reinterpret_cast<Moments*>(moments));
   }
   Py_RETURN_TRUE;
 }
 
-PyObject* moments(PyObject* args, PyObject* names) {
-  static const char* const keys[] = {"plan", "grads", "threads", nullptr};
+PyObject* moments(PyObject* arguments) {
   const Plan* plan;
   Integers grads;
-  int threads;
-  if (!parse(args, names, "O&O&i", keys, into<const Plan*>, &plan, into<Integers>,
-             &grads, &threads)) {
+  int64_t threads, out;
+  if (!read_named(arguments, "plan", plan, "grads", grads, "threads", threads, "out",
+                  out)) {
     return nullptr;
   }
   const std::vector<Tensor> tensors = plan->with(grads, {});
-  std::vector<Moments> found;
   {
     const WithoutGil released;
-    found = compute_moments(*chosen, *plan, tensors, threads);
+    compute_moments(*chosen, *plan, tensors, threads, reinterpret_cast<Moments*>(out));
   }
-  PyObject* rows = PyList_New(0);
-  for (const Moments& m : found) {
-    PyObject* row = Py_BuildValue("(ddd)", m.count, m.mean, m.deviation);
-    if (row == nullptr || PyList_Append(rows, row) != 0) Py_CLEAR(rows);
-    Py_XDECREF(row);
-    if (rows == nullptr) break;
-  }
-  return rows;
+  Py_RETURN_NONE;
 }
 
-PyObject* rates(PyObject* args, PyObject* names) {
-  static const char* const keys[] = {"grad", "size", "type",   "alpha",
-                                     "out",  "mean", "deviation", nullptr};
-  int64_t grad, size, out;
-  int type;
-  double alpha, mean = 0.0, deviation = 0.0;
-  if (!parse(args, names, "LLidL|$dd", keys, &grad, &size, &type, &alpha, &out, &mean,
-             &deviation)) {
+PyObject* rates(PyObject* arguments) {
+  Tensor tensor;
+  int64_t grad, moments, out;
+  double alpha, total;
+  if (!read_named(arguments, "tensor", tensor, "grad", grad, "alpha", alpha, "moments",
+                  moments, "out", out)) {
     return nullptr;
   }
-  if (type < 0 || type >= kTypes || size < 1) {
-    PyErr_SetString(PyExc_ValueError, "no such type, or nothing in the tensor");
-    return nullptr;
-  }
-  const Tensor tensor = {nullptr, reinterpret_cast<const char*>(grad), nullptr, size,
-                         static_cast<Type>(type), false};
-  double mean_rate;
+  tensor.grad = reinterpret_cast<const char*>(grad);
   {
     const WithoutGil released;
-    const Theta theta =
-        deviation > 0.0 ? theta_of({1.0, mean, deviation, 1.0}, alpha, tensor.type == Type::f64)
-                        : theta_of_tensor(*chosen, tensor, alpha);
-    mean_rate = chosen->rates[type](tensor.grad, size, theta, Output::theta,
-                                    reinterpret_cast<char*>(out)) /
-                static_cast<double>(size);
+    const Moments* known = reinterpret_cast<const Moments*>(moments);
+    const Theta theta = known ? theta_of(*known, alpha, tensor.type == Type::f64)
+                              : theta_of_tensor(*chosen, tensor, alpha);
+    const auto rates = chosen->of(tensor.type).rates;
+    total = rates(tensor.grad, tensor.size, theta, true, reinterpret_cast<void*>(out));
   }
-  return PyFloat_FromDouble(mean_rate);
+  return PyFloat_FromDouble(total / static_cast<double>(tensor.size));
 }
 
 PyObject* forms(PyObject*, PyObject*) {
@@ -264,12 +214,12 @@ PyObject* choose(PyObject*, PyObject* argument) {
   return nullptr;
 }
 
-// A method with named arguments, whose exceptions become Python's.
-template <PyObject* (*kFunction)(PyObject*, PyObject*)>
+// A method with named arguments only, whose exceptions become Python's.
+template <PyObject* (*kFunction)(PyObject*)>
 PyMethodDef method(const char* name, const char* doc) {
-  PyCFunctionWithKeywords call = [](PyObject*, PyObject* args, PyObject* names) {
+  PyCFunctionWithKeywords call = [](PyObject*, PyObject*, PyObject* arguments) {
     try {
-      return kFunction(args, names);
+      return kFunction(arguments);
     } catch (const std::bad_alloc&) {
       return PyErr_NoMemory();
     } catch (const std::out_of_range&) {

@@ -9,33 +9,28 @@
 
 namespace adadecay {
 
-inline uint32_t bits_of(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-inline float float_of(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
+template <class To, class From>
+To bits_as(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
 }
 
 inline float to_float(BFloat16 x) {
-  return float_of(static_cast<uint32_t>(x.bits) << 16);
+  return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
 }
 
 inline float to_float(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t rest = x.bits & 0x7fffu;
-  if (rest >= 0x7c00u) return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-  if (rest >= 0x0400u) return float_of(sign | ((rest << 13) + 0x38000000u));
+  if (rest >= 0x7c00u) return bits_as<float>(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+  if (rest >= 0x0400u) return bits_as<float>(sign | ((rest << 13) + 0x38000000u));
   const float small = static_cast<float>(rest) * 0x1p-24f;  // denormal, exact
-  return float_of(sign | bits_of(small));
+  return bits_as<float>(sign | bits_as<uint32_t>(small));
 }
 
 inline Float16 to_float16(float x) {
-  const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u;
+  const uint32_t bits = bits_as<uint32_t>(x), sign = bits >> 16 & 0x8000u;
   const uint32_t size = bits & 0x7fffffffu;
   uint32_t rest;
   if (size > 0x7f800000u) {
@@ -44,7 +39,7 @@ inline Float16 to_float16(float x) {
     rest = 0x7c00u;
   } else if (size < 0x38800000u) {
     // Below the least normal half: adding 0.5 lets the hardware round at 2^-24.
-    rest = bits_of(float_of(size) + 0.5f) - 0x3f000000u;
+    rest = bits_as<uint32_t>(bits_as<float>(size) + 0.5f) - 0x3f000000u;
   } else {
     rest = (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
   }

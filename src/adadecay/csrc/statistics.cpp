@@ -1,13 +1,11 @@
 // From a layer's gradient to its mean and deviation, and from those to the numbers that
 // turn |g| into θ. Float sums of |g| and g² are good enough for most layers; the sums
 // themselves show where they are not.
-#include "statistics.hpp"
+#include "step.hpp"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
-
-#include "scalar.hpp"
 
 namespace adadecay {
 namespace {
@@ -15,19 +13,10 @@ namespace {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr int kSamples = 15;
 
-double magnitude_at(const Tensor& t, int64_t i) {
-  switch (t.type) {
-    case Type::f32: return std::fabs(reinterpret_cast<const float*>(t.grad)[i]);
-    case Type::f64: return std::fabs(reinterpret_cast<const double*>(t.grad)[i]);
-    case Type::bf16:
-      return std::fabs(to_double(reinterpret_cast<const BFloat16*>(t.grad)[i]));
-    default: return std::fabs(to_double(reinterpret_cast<const Float16*>(t.grad)[i]));
-  }
-}
-
-bool has_f64(const Tensor* tensors, const Layer& layer) {
-  return std::any_of(tensors + layer.first, tensors + layer.last,
-                     [](const Tensor& t) { return t.type == Type::f64; });
+// |g| of one element, as the sum over it alone.
+double magnitude_at(const Isa& isa, const Tensor& t, int64_t i) {
+  const char* element = t.grad + i * bytes_of(t.type);
+  return isa.of(t.type).exact_sums(element, 1, {0.0, 1.0}).first;
 }
 
 // 2^-e for x = m * 2^e, kept within 2^±limit.
@@ -42,20 +31,17 @@ double within(double x, double limit) {
   return std::fmax(-limit, std::fmin(x, limit));
 }
 
-// Visits 15 magnitudes in ascending order of their values; NaN sorts anywhere.
-void sample(const Tensor* tensors, const Layer& layer, double* samples) {
+// Fills in magnitudes from all over the layer, in ascending order; NaN counts as Inf.
+void sample(const Isa& isa, const Tensor* tensors, const Layer& layer,
+            double (&samples)[kSamples]) {
   const Tensor* t = tensors + layer.first;
   int64_t before = 0;  // elements of the tensors before t
   for (int k = 0; k < kSamples; ++k) {
     const int64_t at = layer.size * k / kSamples;
     while (at - before >= t->size) before += (t++)->size;
-    const double x = magnitude_at(*t, at - before);
-    int place = k;
-    for (; place > 0 && samples[place - 1] > x; --place) {
-      samples[place] = samples[place - 1];
-    }
-    samples[place] = x;
+    samples[k] = std::fmin(magnitude_at(isa, *t, at - before), HUGE_VAL);
   }
+  std::sort(samples, samples + kSamples);
 }
 
 // For arithmetic in float. |g| that float cannot divide by sigma is first brought into
@@ -91,34 +77,26 @@ Theta f32_theta(double mean_high, double mean_low, double sigma, double alpha) {
   return theta;
 }
 
-Theta f64_theta(double mean_high, double mean_low, double sigma, double alpha,
-                double scale) {
-  Theta theta;
-  theta.form = ThetaForm::centred;
-  theta.scale = scale;
-  theta.mean_high = mean_high;
-  theta.mean_low = mean_low;
-  theta.slope = within(-alpha * kLog2E / sigma, DBL_MAX);
-  return theta;
-}
-
 // From mean and deviation times `scale`. Where |g| are equal (sigma is 0) or something
 // is not finite, the layer decays as in SGD.
 Theta scaled_theta(double mean_high, double mean_low, double sigma, double scale,
                    double alpha, bool f64) {
   if (!(sigma > 0.0) || !std::isfinite(sigma) || alpha == 0.0) return Theta{};
-  if (f64) return f64_theta(mean_high, mean_low, sigma, alpha, scale);
+  if (f64) {
+    const double slope = within(-alpha * kLog2E / sigma, DBL_MAX);
+    return {ThetaForm::centred, scale, mean_high, mean_low, slope};
+  }
   return f32_theta(mean_high / scale, mean_low / scale, sigma / scale, alpha);
 }
 
 }  // namespace
 
-SumPlan choose_plan(const Tensor* tensors, const Layer& layer) {
+SumPlan choose_plan(const Isa& isa, const Tensor* tensors, const Layer& layer) {
   double samples[kSamples];
-  sample(tensors, layer, samples);
+  sample(isa, tensors, layer, samples);
   const double median = samples[kSamples / 2];
   const double typical = median > 0.0 ? median : samples[kSamples - 1];
-  if (has_f64(tensors, layer)) return {{median, reciprocal_scale(typical, 1000)}, true};
+  if (layer.wide) return {{median, reciprocal_scale(typical, 1000)}, true};
   // Within 2^±30 no square that counts leaves the range of float.
   const bool ordinary = typical > 0x1p-30 && typical < 0x1p30;
   return {{0.0, ordinary ? 1.0 : reciprocal_scale(typical, 100)}, !(typical > 0.0)};
@@ -133,16 +111,16 @@ bool finite(Sums sums, int64_t count, const SumPlan& plan) {
   return square > 0x1p-100 && square - offset * offset > square / 6;
 }
 
-SumPlan exact_plan(const Tensor* tensors, const Layer& layer) {
+SumPlan exact_plan(const Isa& isa, const Tensor* tensors, const Layer& layer) {
   double samples[kSamples], largest = 0.0;
-  sample(tensors, layer, samples);
+  sample(isa, tensors, layer, samples);
   // The median is at most one deviation from the mean, so that little cancels.
   const double shift = samples[kSamples / 2];
   // Without float64 no square leaves the range of double.
-  if (!has_f64(tensors, layer)) return {{shift, 1.0}, true};
+  if (!layer.wide) return {{shift, 1.0}, true};
   for (const Tensor* t = tensors + layer.first; t < tensors + layer.last; ++t) {
     for (int64_t i = 0; i < t->size; ++i) {
-      largest = std::fmax(largest, std::fabs(magnitude_at(*t, i) - shift));
+      largest = std::fmax(largest, std::fabs(magnitude_at(isa, *t, i) - shift));
     }
   }
   return {{shift, reciprocal_scale(largest, 1000)}, true};

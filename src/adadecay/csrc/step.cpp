@@ -10,7 +10,6 @@
 #include <memory>
 #include <thread>
 
-#include "statistics.hpp"
 
 namespace adadecay {
 namespace {
@@ -39,8 +38,8 @@ struct Task {
 struct State {
   SumPlan plan;
   Theta f32, f64;
-  std::atomic<int> sums_left{0}, rates_left{0};
-  std::atomic<bool> sums_ready{false}, rates_ready{false};
+  std::atomic<int> left{0};              // pieces that still need the present kind of work
+  std::atomic<Kind> next{Kind::update};  // the kind of work that can be done now
 
   const Theta& theta(Type type) const { return type == Type::f64 ? f64 : f32; }
 };
@@ -56,7 +55,7 @@ class Pass {
         options_(options),
         updates_(updates),
         threads_(std::clamp<int64_t>(plan.size / kThreadShare, 1,
-                                     std::max(options.threads, 1))),
+                                     std::max<int64_t>(options.threads, 1))),
         states_(new State[plan.layers.size()]),
         sums_(plan.pieces.size()),
         thetas_(plan.pieces.size()) {
@@ -64,22 +63,22 @@ class Pass {
     const bool decays = options.alpha != 0.0 && options.update.weight_decay != 0.0;
     adaptive_ = !updates || (known == nullptr && decays);
     averages_ = updates && adaptive_ && options.unit_mean;
-    int64_t kept = 0;  // bytes of the largest layer that needs scratch memory
+    int64_t kept = 0;  // elements of the largest layer that needs scratch memory
     for (size_t l = 0; l < plan.layers.size(); ++l) {
       const Layer& layer = plan.layers[l];
       if (layer.size == 0) continue;
       State& state = states_[l];
-      state.sums_left = state.rates_left = layer.last_piece - layer.first_piece;
-      state.sums_ready = state.rates_ready = !adaptive_;
-      if (adaptive_) state.plan = choose_plan(tensors.data(), layer);
+      state.left = layer.last_piece - layer.first_piece;
+      state.next = adaptive_ ? Kind::sums : Kind::update;
+      if (adaptive_) state.plan = choose_plan(isa, tensors.data(), layer);
       if (known != nullptr && decays) {
         state.f32 = theta_of(known[l], options.alpha, false);
         state.f64 = theta_of(known[l], options.alpha, true);
       }
       push_tasks(static_cast<int>(l));
-      if (is_kept(layer)) kept = std::max(kept, layer.size * plan.widest);
+      if (is_kept(layer)) kept = std::max(kept, layer.size);
     }
-    for (int k = 0; k < threads_; ++k) scratches_.emplace_back(new char[kept]);
+    for (int k = 0; k < threads_; ++k) scratches_.emplace_back(new double[kept]);
   }
 
   void run() {
@@ -128,7 +127,7 @@ class Pass {
       const Layer& layer = plan_.layers[task.layer];
       const bool whole =
           task.begin == layer.first_piece && task.end == layer.last_piece;
-      char* scratch = is_kept(layer) ? scratches_[thread].get() : nullptr;
+      double* scratch = is_kept(layer) ? scratches_[thread].get() : nullptr;
       for (Kind kind : kKinds) {
         if (whole ? wants(kind) : kind == task.kind) {
           do_pieces(kind, layer, states_[task.layer], task.begin, task.end, scratch);
@@ -138,64 +137,40 @@ class Pass {
   }
 
   void do_pieces(Kind kind, const Layer& layer, State& state, int begin, int end,
-                 char* scratch) {
-    if (kind == Kind::sums) {
-      sum_pieces(state, begin, end);
-      if (is_last(state.sums_left, end - begin)) finish_sums(layer, state);
-    } else if (kind == Kind::rates) {
-      wait_for(state.sums_ready);
-      rate_pieces(state, begin, end, scratch);
-      if (is_last(state.rates_left, end - begin)) finish_rates(layer, state);
-    } else {
-      wait_for(averages_ ? state.rates_ready : state.sums_ready);
-      update_pieces(state, begin, end, scratch);
-    }
-  }
-
-  static bool is_last(std::atomic<int>& left, int done) {
-    return left.fetch_sub(done, std::memory_order_acq_rel) == done;
-  }
-
-  // Whatever is waited for is being computed by another thread.
-  static void wait_for(const std::atomic<bool>& ready) {
-    while (!ready.load(std::memory_order_acquire)) std::this_thread::yield();
-  }
-
-  // Calls function(piece, its tensor, type, offset in bytes, number) for each piece.
-  template <class Function>
-  void for_pieces(int begin, int end, Function function) {
+                 double* scratch) {
+    // Whatever is waited for is being computed by another thread.
+    while (state.next.load(std::memory_order_acquire) < kind) std::this_thread::yield();
     for (int k = begin; k < end; ++k) {
-      const Piece& piece = plan_.pieces[k];
-      const Tensor& t = tensors_[piece.tensor];
-      const int type = static_cast<int>(t.type);
-      function(piece, t, type, piece.from * kBytes[type], k);
+      do_piece(kind, state, k, scratch);
+      if (scratch != nullptr) scratch += plan_.pieces[k].count;
     }
+    if (kind == Kind::update) return;
+    const int done = end - begin;
+    if (state.left.fetch_sub(done, std::memory_order_acq_rel) != done) return;
+    kind == Kind::sums ? finish_sums(layer, state) : finish_rates(layer, state);
+    state.left = layer.last_piece - layer.first_piece;
+    const bool rates_next = kind == Kind::sums && averages_;
+    state.next.store(rates_next ? Kind::rates : Kind::update, std::memory_order_release);
   }
 
-  void sum_pieces(const State& state, int begin, int end) {
-    const auto& sums = state.plan.exact ? isa_.exact_sums : isa_.quick_sums;
-    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int k) {
-      sums_[k] = sums[type](t.grad + at, piece.count, state.plan.shift);
-    });
-  }
-
-  void rate_pieces(const State& state, int begin, int end, char* scratch) {
-    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int k) {
-      thetas_[k] = isa_.rates[type](t.grad + at, piece.count, state.theta(t.type),
-                                    Output::denominators, scratch);
-      if (scratch != nullptr) scratch += piece.count * plan_.widest;
-    });
-  }
-
-  void update_pieces(const State& state, int begin, int end, const char* scratch) {
-    for_pieces(begin, end, [&](auto& piece, auto& t, int type, int64_t at, int) {
+  void do_piece(Kind kind, const State& state, int k, double* scratch) {
+    const Piece& piece = plan_.pieces[k];
+    const Tensor& t = tensors_[piece.tensor];
+    const Loops& loops = isa_.of(t.type);
+    const int64_t at = piece.from * bytes_of(t.type);
+    if (kind == Kind::sums) {
+      const auto sums = state.plan.exact ? loops.exact_sums : loops.quick_sums;
+      sums_[k] = sums(t.grad + at, piece.count, state.plan.shift);
+    } else if (kind == Kind::rates) {
+      thetas_[k] = loops.rates(t.grad + at, piece.count, state.theta(t.type), false,
+                               scratch);
+    } else {
       Rounding rounding = t.rounding;
       rounding.place += piece.from;
-      isa_.update[type](t.param + at, t.grad + at, t.buffer ? t.buffer + at : nullptr,
-                        t.is_first_step, scratch, piece.count, state.theta(t.type),
-                        options_.update, rounding);
-      if (scratch != nullptr) scratch += piece.count * plan_.widest;
-    });
+      loops.update(t.param + at, t.grad + at, t.buffer ? t.buffer + at : nullptr,
+                   t.is_first_step, scratch, piece.count, state.theta(t.type),
+                   options_.update, rounding);
+    }
   }
 
   Sums total_sums(const Layer& layer) const {
@@ -210,14 +185,15 @@ class Pass {
   void finish_sums(const Layer& layer, State& state) {
     Sums total = total_sums(layer);
     if (!finite(total, layer.size, state.plan)) {
-      state.plan = exact_plan(tensors_.data(), layer);
-      sum_pieces(state, layer.first_piece, layer.last_piece);
+      state.plan = exact_plan(isa_, tensors_.data(), layer);
+      for (int k = layer.first_piece; k < layer.last_piece; ++k) {
+        do_piece(Kind::sums, state, k, nullptr);
+      }
       total = total_sums(layer);
     }
     const Shift shift = state.plan.shift;
     state.f32 = theta_of(shift, total, layer.size, options_.alpha, false);
     state.f64 = theta_of(shift, total, layer.size, options_.alpha, true);
-    state.sums_ready.store(true, std::memory_order_release);
   }
 
   void finish_rates(const Layer& layer, State& state) {
@@ -225,7 +201,6 @@ class Pass {
     for (int k = layer.first_piece; k < layer.last_piece; ++k) total += thetas_[k];
     const double numerator = 2.0 * static_cast<double>(layer.size) / total;
     state.f32.numerator = state.f64.numerator = numerator;
-    state.rates_ready.store(true, std::memory_order_release);
   }
 
   const Isa& isa_;
@@ -238,7 +213,7 @@ class Pass {
   std::unique_ptr<State[]> states_;
   std::vector<Sums> sums_;
   std::vector<double> thetas_;
-  std::vector<std::unique_ptr<char[]>> scratches_;
+  std::vector<std::unique_ptr<double[]>> scratches_;
   std::vector<Task> tasks_;
   std::atomic<int> thread_{0};
   std::atomic<size_t> next_{0};
@@ -247,12 +222,12 @@ class Pass {
 // No memory, or memory that starts inside an element.
 bool misplaced(const char* start, Type type) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(start);
-  return address == 0 || address % kBytes[static_cast<int>(type)] != 0;
+  return address == 0 || address % bytes_of(type) != 0;
 }
 
 Plan::Span span_of(const char* start, const Tensor& t) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(start);
-  return {begin, begin + t.size * kBytes[static_cast<int>(t.type)]};
+  return {begin, begin + t.size * bytes_of(t.type)};
 }
 
 // Cuts a tensor into pieces: by its size and nothing else.
@@ -274,18 +249,19 @@ Plan::Plan(const std::vector<Tensor>& given,
     const int first = static_cast<int>(tensors.size());
     const int first_piece = static_cast<int>(pieces.size());
     const int64_t before = size;
+    bool wide = false;
     for (int64_t index : indices_of_layer) {
       const Tensor& t = given.at(index);
       cut(static_cast<int>(tensors.size()), t.size, pieces);
       tensors.push_back(t);
       indices.push_back(index);
       size += t.size;
-      if (t.type == Type::f64) widest = sizeof(double);
+      wide |= t.type == Type::f64;
       if (t.size > 0) written.push_back(span_of(t.param, t));
       if (t.size > 0 && momentum) written.push_back(span_of(t.buffer, t));
     }
     layers.push_back({first, static_cast<int>(tensors.size()), first_piece,
-                      static_cast<int>(pieces.size()), size - before});
+                      static_cast<int>(pieces.size()), size - before, wide});
   }
   std::sort(written.begin(), written.end(),
             [](const Span& a, const Span& b) { return a.begin < b.begin; });
@@ -328,14 +304,13 @@ void take_step(const Isa& isa, const Plan& plan, const std::vector<Tensor>& tens
   Pass(isa, plan, tensors, options, known, true).run();
 }
 
-std::vector<Moments> compute_moments(const Isa& isa, const Plan& plan,
-                                     const std::vector<Tensor>& tensors, int threads) {
+void compute_moments(const Isa& isa, const Plan& plan,
+                     const std::vector<Tensor>& tensors, int64_t threads,
+                     Moments* out) {
   const Options options = {Update{}, 1.0, false, threads};
   Pass pass(isa, plan, tensors, options, nullptr, false);
   pass.run();
-  std::vector<Moments> found;
-  for (size_t l = 0; l < plan.layers.size(); ++l) found.push_back(pass.moments(l));
-  return found;
+  for (size_t l = 0; l < plan.layers.size(); ++l) out[l] = pass.moments(l);
 }
 
 Theta theta_of_tensor(const Isa& isa, const Tensor& tensor, double alpha) {

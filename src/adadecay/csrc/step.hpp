@@ -29,13 +29,14 @@ struct Options {
   Update update;
   double alpha;
   bool unit_mean;
-  int threads;  // available ones
+  int64_t threads;  // available ones
 };
 
 // Neighbouring tensors and pieces of a plan.
 struct Layer {
   int first, last, first_piece, last_piece;
   int64_t size;  // in elements
+  bool wide;     // has float64
 };
 struct Piece {
   int tensor;
@@ -71,7 +72,6 @@ struct Plan {
   std::vector<Piece> pieces;
   std::vector<Span> written;  // in order
   int64_t size = 0;
-  int64_t widest = sizeof(float);  // bytes of the widest θ
 };
 
 // Takes the step. `known`, if not null, holds the moments of each layer, and no
@@ -80,11 +80,32 @@ void take_step(const Isa& isa, const Plan& plan, const std::vector<Tensor>& tens
                const Options& options, const Moments* known);
 
 // Computes the moments of each layer, zeros where it has no elements.
-std::vector<Moments> compute_moments(const Isa& isa, const Plan& plan,
-                                     const std::vector<Tensor>& tensors, int threads);
+void compute_moments(const Isa& isa, const Plan& plan,
+                     const std::vector<Tensor>& tensors, int64_t threads, Moments* out);
 
 // Theta of one tensor that is a layer of its own.
 Theta theta_of_tensor(const Isa& isa, const Tensor& tensor, double alpha);
+
+// In statistics.cpp.
+
+// How a layer is summed: in float (no shift), or in double.
+struct SumPlan {
+  Shift shift;
+  bool exact;
+};
+
+// From 15 values spread over the layer; `tensors` are those of the whole plan.
+SumPlan choose_plan(const Isa& isa, const Tensor* tensors, const Layer& layer);
+
+// Whether the sums can be used. If not, sum again by the exact plan.
+bool finite(Sums sums, int64_t count, const SumPlan& plan);
+SumPlan exact_plan(const Isa& isa, const Tensor* tensors, const Layer& layer);
+
+Moments moments_of(Shift shift, Sums sums, int64_t count);
+
+// `f64`: for the float64 tensors of the layer.
+Theta theta_of(Shift shift, Sums sums, int64_t count, double alpha, bool f64);
+Theta theta_of(const Moments& moments, double alpha, bool f64);
 
 // In threads.cpp: calls work(data) on up to `count` threads, the caller's included, and
 // returns when all are done. Fewer threads may come than were asked for.

@@ -3,15 +3,11 @@
 // very cores a second pool would want. So the kernel enters a region of the OpenMP
 // runtime that is already loaded, by its published entry point, and takes turns with
 // torch instead. Where there is none (or after a fork, when OpenMP's threads are gone
-// but are still listed and would be waited for forever) threads are made for the call.
+// but are still listed and would be waited for forever) the caller does all the work.
 #include "step.hpp"
 
 #include <dlfcn.h>
 #include <pthread.h>
-
-#include <system_error>
-#include <thread>
-#include <vector>
 
 namespace adadecay {
 namespace {
@@ -34,23 +30,9 @@ ParallelRegion openmp() {
 }  // namespace
 
 void run_on_threads(int count, void (*work)(void*), void* data) {
-  if (count > 1) {
-    if (ParallelRegion region = openmp()) {
-      region(work, data, static_cast<unsigned>(count), 0);
-      return;
-    }
-  }
-  std::vector<std::thread> others;
-  others.reserve(count > 1 ? count - 1 : 0);
-  for (int k = 1; k < count; ++k) {
-    try {
-      others.emplace_back(work, data);
-    } catch (const std::system_error&) {
-      break;  // the system gives no more threads: those that came do the work
-    }
-  }
-  work(data);
-  for (std::thread& other : others) other.join();
+  const ParallelRegion region = count > 1 ? openmp() : nullptr;
+  if (region == nullptr) return work(data);
+  region(work, data, static_cast<unsigned>(count), 0);
 }
 
 }  // namespace adadecay

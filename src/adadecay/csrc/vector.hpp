@@ -64,17 +64,6 @@ INLINE void store_upper(BFloat16* to, F32 x, Words added) {
 INLINE void store_part(BFloat16* to, F32 x) {
   store_upper(to, x, (Words(x) >> 16 & 1) + 0x7fff);  // rounds to nearest even
 }
-// Random numbers of 16 bits, which rounding.py defines.
-INLINE Words draws(const Rounding& by, uint64_t first) {
-  Words x;
-  for (int k = 0; k < kF32; ++k) x[k] = k;
-  x += static_cast<uint32_t>(first);
-  const Words carry = Words(x < static_cast<uint32_t>(first));  // -1 past 2^32
-  x ^= by.keys[0];
-  x = (x ^ x >> 16) * 0x7feb352du;
-  x = (x ^ x >> 15) + (by.keys[1] ^ (static_cast<uint32_t>(first >> 32) - carry));
-  return x * 0x846ca68bu >> 16;
-}
 
 template <class S, class I, class Part_, int kMantissa>
 struct Vector {

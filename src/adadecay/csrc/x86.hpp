@@ -16,4 +16,5 @@ inline void store_float16(Float16* to, F32 x) {
 }
 
 #include "vector.hpp"
+#include "rounding.hpp"
 #include "loops.hpp"

@@ -6,7 +6,16 @@ Linux, and is imported only when a step needs it. The environment variable
 ``ADADECAY_GPU=none`` switches the engine off.
 """
 
-from adadecay.gpu.engine import Engine
-from adadecay.gpu.support import DEVICES, TYPES, unavailable_reason, unsupported
+from adadecay.gpu.engine import Engine, scaling, unscaled
+from adadecay.gpu.support import DEVICES, TYPES, holds, unavailable_reason, unsupported
 
-__all__ = ["DEVICES", "TYPES", "Engine", "unavailable_reason", "unsupported"]
+__all__ = [
+    "DEVICES",
+    "TYPES",
+    "Engine",
+    "holds",
+    "scaling",
+    "unavailable_reason",
+    "unscaled",
+    "unsupported",
+]

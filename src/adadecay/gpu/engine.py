@@ -7,7 +7,7 @@ sizes of its tensors stay the same.
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -145,7 +145,7 @@ class Engine:
     def rate_sums(
         self, grads: list[Tensor], members: Members, alpha: float, moments: Tensor
     ) -> Tensor | None:
-        """Return Σθ and the size of the parts of layers that are here, or None.
+        """Return what :func:`adadecay.theta.rate_sums` does, or None as above.
 
         ``moments`` are those of whole layers, with 1 in the place of the mean θ.
         """
@@ -162,7 +162,7 @@ class Engine:
         except Exception as error:
             self._give_up(error)
             return None
-        return found
+        return found[:, 0]
 
     def _plan(
         self,
@@ -220,6 +220,28 @@ class Engine:
             f"operations: {type(error).__name__}: {error}",
             stacklevel=4,
         )
+
+
+def scaling(optimizer: Any) -> dict[str, Tensor]:
+    """Return what ``GradScaler`` leaves to an optimizer's fused step, by name."""
+    names = "grad_scale", "found_inf"
+    given = ((name, getattr(optimizer, name, None)) for name in names)
+    return {name: value for name, value in given if value is not None}
+
+
+def unscaled(
+    tensors: "GroupTensors",
+    *,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> "GroupTensors":
+    """Do for torch's operations what ``GradScaler`` left to the kernels."""
+    if found_inf is not None and found_inf.item() != 0:
+        return tensors.select([])
+    if grad_scale is None:
+        return tensors
+    grads = torch._foreach_div(tensors.grads, grad_scale)
+    return tensors._replace(grads=list(grads))
 
 
 def overlap(written: Sequence[Tensor], read: Sequence[Tensor]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from adadecay import native
+from adadecay import native, rounding
 
 if TYPE_CHECKING:
     from adadecay.decay import GroupTensors
@@ -37,10 +37,17 @@ def unavailable_reason() -> str | None:
     return None
 
 
+def holds(groups: list[dict[str, Any]]) -> bool:
+    """Whether all parameters of groups are on a GPU."""
+    params = (param for group in groups for param in group["params"])
+    return all(param.device.type in DEVICES for param in params)
+
+
 def unsupported(tensors: "GroupTensors") -> dict[int, str]:
     """Return why the kernels cannot take parameters, by index."""
-    lists = tensors.params, tensors.grads, tensors.buffers
-    found = native.unsupported(*lists, types=TYPES, devices=DEVICES)
+    found = rounding.unsupported(tensors, cut=True) if tensors.rounding else {}
+    parts = zip(tensors.params, tensors.grads, tensors.buffers, strict=True)
+    found |= native.unsupported(parts, types=TYPES, devices=DEVICES)
     for layer in tensors.members if len(tensors.members) < len(tensors.params) else ():
         if (
             len({(tensors.params[i].device, tensors.params[i].dtype) for i in layer})
@@ -59,6 +66,6 @@ def reads(grads: list[Tensor]) -> bool:
         and len({(grad.device, grad.dtype) for grad in grads}) == 1
         and not torch.compiler.is_compiling()
         and not any(grad.requires_grad for grad in grads)
-        and not native.unsupported(grads, grads, [None] * len(grads), **kernel)
+        and not native.unsupported(([grad] for grad in grads), **kernel)
         and unavailable_reason() is None
     )

@@ -5,6 +5,7 @@ or calls of the writers given.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -23,7 +24,7 @@ class RatesMonitor(Callback):
 
     def __init__(self, *, every: int = 50, writers: Sequence[Writer] = ()) -> None:
         self.every, self.writers = every, list(writers)
-        self._monitors: list[Monitor] = []
+        self._watching = ExitStack()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Start looking at each optimizer, when what is resumed has been read."""
@@ -37,13 +38,11 @@ class RatesMonitor(Callback):
         for optimizer in trainer.optimizers:  # one by one: a later one may be refused
             writers = self.writers or [log]
             monitor = Monitor(optimizer, writers, every=self.every, **options)
-            self._monitors.append(monitor)
+            self._watching.callback(monitor.close)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Stop looking."""
-        for monitor in self._monitors:
-            monitor.close()
-        self._monitors = []
+        self._watching.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
         """Stop looking."""

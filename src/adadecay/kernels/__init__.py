@@ -37,8 +37,3 @@ def _load() -> tuple[Any, str | None]:
 
 
 kernel, unavailable_reason = _load()
-
-
-def instruction_set() -> str | None:
-    """Return the instruction set in use; None without the kernel."""
-    return None if kernel is None else str(kernel.form())

@@ -6,31 +6,30 @@ from typing import Any, NewType
 Plan = NewType("Plan", object)
 
 def plan(
+    *,
     tensors: list[tuple[int, int, int, int]],
     members: Sequence[Sequence[int]],
     momentum: bool,
 ) -> Plan: ...
-def fits(plan: Plan, grads: list[int]) -> bool: ...
+def fits(*, plan: Plan, grads: list[int]) -> bool: ...
 def step(
+    *,
     plan: Plan,
     grads: list[int],
+    first: list[bool],
+    moments: int,
+    rounding: list[int],
     options: Mapping[str, Any],
     threads: int,
-    first: list[bool] = ...,
-    moments: list[float] = ...,
 ) -> bool: ...
-def moments(
-    plan: Plan, grads: list[int], threads: int
-) -> list[tuple[float, float, float]]: ...
+def moments(*, plan: Plan, grads: list[int], threads: int, out: int) -> None: ...
 def rates(
-    grad: int,
-    size: int,
-    type: int,
-    alpha: float,
-    out: int,
     *,
-    mean: float = ...,
-    deviation: float = ...,
+    tensor: tuple[int, int, int, int],
+    grad: int,
+    alpha: float,
+    moments: int,
+    out: int,
 ) -> float: ...
 def forms() -> list[str]: ...
 def form() -> str: ...

@@ -20,7 +20,7 @@ Data flows one way, and each file imports only from its left::
 
 from typing import TYPE_CHECKING, Any
 
-from adadecay.extras import LAB_MODULES, missing_lab
+from adadecay.extras import missing_lab
 
 if TYPE_CHECKING:
     from adadecay.lab.study import Study, run
@@ -33,10 +33,9 @@ def __getattr__(name: str) -> Any:
         try:
             from adadecay.lab import study
         except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module not in LAB_MODULES:
+            if (sentence := missing_lab(error)) is None:
                 raise
-            raise ModuleNotFoundError(missing_lab(module), name=module) from None
+            raise ModuleNotFoundError(sentence, name=error.name) from None
         return getattr(study, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

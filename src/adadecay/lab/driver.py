@@ -23,7 +23,7 @@ from adadecay.lab.engines import (
 )
 from adadecay.lab.files import State, read_checkpoint, read_state, read_timings
 from adadecay.lab.plan import Trial
-from adadecay.lab.provenance import describe, kernel_fault
+from adadecay.lab.provenance import describe, kernel
 from adadecay.lab.scoring import trial_score
 from adadecay.lab.store import Store
 
@@ -42,7 +42,6 @@ class Outcome:
     diverged: int  # those among them that diverged
     failed: dict[str, str]  # trials that could not be finished, and why
     left: int  # trials without a result
-    damaged: dict[str, str]  # trials whose files are not as written; they count as left
     ran: int  # trials that got their result in this run
     interrupted: bool  # whether it was asked to stop
     seconds: float
@@ -53,7 +52,6 @@ def drive(
     engine: Engine,
     *,
     attempts: int = ATTEMPTS,
-    rerun_damaged: bool = False,
     begin: Callable[[Mapping[str, State]], None] = lambda states: None,
     watch: Callable[[Event], None] = lambda event: None,
     stopping: Callable[[], None] = lambda: None,
@@ -65,22 +63,17 @@ def drive(
     every event after it was written, ``stopping`` when it is first asked to stop.
     """
     begun = time.monotonic()
-    if fault := kernel_fault():
-        raise EngineError(fault)
+    try:
+        kernel()
+    except ValueError as error:  # ADADECAY_KERNEL asks for what is not there
+        raise EngineError(f"{error}.") from None
     trials = study.plan.unique
     with Store(study.folder) as store:
         spec, variant = study.spec.model_dump(mode="json"), study.variant.to_json()
         store.save_study(study.name, spec, file=study.file, variant=variant)
         states = {trial.id: read_state(study.folder, trial.id) for trial in trials}
-        damaged = {
-            trial: str(state.record["reason"])
-            for trial, state in states.items()
-            if state.status == "damaged" and state.record
-        }
-        while rerun_damaged and damaged:
-            store.set_aside(damaged.popitem()[0])
         done = {trial for trial, state in states.items() if state.finished}
-        todo = [each for each in trials if each.id not in done | damaged.keys()]
+        todo = [each for each in trials if each.id not in done]
         keeper = _Keeper(store, todo, attempts)
         begin(states)
         with _stopping_on_signals(engine, stopping) as stopped:
@@ -95,8 +88,7 @@ def drive(
         done=before.total() + ran.total(),
         diverged=before["diverged"] + ran["diverged"],
         failed=keeper.failed,
-        left=len(todo) - ran.total() + len(damaged),
-        damaged=damaged,
+        left=len(todo) - ran.total(),
         ran=ran.total(),
         interrupted=stopped.is_set(),
         seconds=time.monotonic() - begun,

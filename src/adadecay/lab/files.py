@@ -16,7 +16,7 @@
 In: paths. Out: plain values. Reading needs no lock and never writes, so that ``status``
 and ``report`` work while a run goes on. Only :mod:`adadecay.lab.store` writes.
 done.json holds a digest of itself, of trial.json and of the log (older ones do not): a
-trial whose files were altered afterwards, or cannot be read, is damaged.
+trial whose files were altered afterwards is not finished, and runs again.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from adadecay.lab.settings import shown
 
 FORMAT: Final = 1
 LARGEST: Final = 1e150
-Status = Literal["done", "diverged", "failed", "running", "waiting", "damaged"]
+Status = Literal["done", "diverged", "failed", "running", "waiting"]
 
 
 class StoreError(RuntimeError):
@@ -47,11 +47,9 @@ class StoreLostError(StoreError):
 class State:
     """How far a trial is."""
 
-    status: Status  # damaged: its files are not what was written
+    status: Status
     epochs: int = 0  # how many are recorded, where that is known without reading them
-    record: dict[str, Any] | None = (
-        None  # done.json, failed.json, or what the damage is
-    )
+    record: dict[str, Any] | None = None  # done.json or failed.json
 
     @property
     def finished(self) -> bool:
@@ -109,24 +107,14 @@ def check_format(root: Path) -> None:
 
 
 def read_record(root: Path, trial_id: str) -> dict[str, Any]:
-    """Return what trial.json says, as far as it can be read."""
-    try:
-        found = read_json(trial_folder(root, trial_id) / "trial.json") or {}
-    except StoreError:
-        return {}
-    right = isinstance(found.get("layers", []), list)
-    right &= isinstance(origin := found.get("origin", {}), dict)
-    right = right and isinstance(origin.get("versions", {}), dict)
-    right &= isinstance(found.get("environment", {}), dict)
-    return found if right else {}
+    """Return what trial.json says."""
+    found = read_json(trial_folder(root, trial_id) / "trial.json") or {}
+    return found if found.get("format") == FORMAT else {}
 
 
 def read_timings(root: Path) -> dict[str, float]:
     """Return the seconds that an epoch took, by what was trained."""
-    try:
-        found = read_json(root / "timings.json") or {}
-    except StoreError:
-        return {}
+    found = read_json(root / "timings.json") or {}
     return {key: value for key, value in found.items() if is_number(value)}
 
 
@@ -136,46 +124,31 @@ def read_state(root: Path, trial_id: str) -> State:
 
 
 def _read_trial(root: Path, trial_id: str) -> tuple[State, bytes]:
-    """Return how far a trial is, and its log; a damaged trial has none."""
+    """Return how far a trial is, and its log."""
     folder = f"{root}/trials/{trial_id[:2]}/{trial_id}"  # as trial_folder says
-    try:
-        log = _read(folder + "/epochs.jsonl") or b""
-        return _state(folder, log), log
-    except StoreError as error:
-        return State("damaged", record={"reason": str(error)}), b""
-
-
-def _state(folder: str, log: bytes) -> State:
+    log, trial = _read(folder + "/epochs.jsonl") or b"", _read(folder + "/trial.json")
     done = _parse(_read(folder + "/done.json"))
-    if done is not None and _finished(folder, done, log):
-        return State(done["status"], done["epochs"], done)
+    if done is not None and _belongs(done, trial or b"", log):
+        return State(done["status"], done["epochs"], done), log
+    if done is not None:  # something was altered, and nothing can be trusted
+        return State("running"), b""
     failed = _parse(_read(folder + "/failed.json"))
     if failed is not None:
         keys = ("reason", "traceback")
         texts = {key: shown(str(failed.get(key) or "")) for key in keys}
-        return State("failed", _count(failed.get("epochs")), texts)
-    _read(folder + "/checkpoint")  # damaged where it cannot be read
-    return State("running" if _read(folder + "/trial.json") else "waiting")
+        count = failed.get("epochs")
+        return State("failed", count if type(count) is int else 0, texts), log
+    return State("running" if trial else "waiting"), log
 
 
-def _finished(folder: str, done: dict[str, Any], log: bytes) -> bool:
-    """Whether a log is the one that done.json was written for."""
-    if "digest" not in done:  # as versions before 0.2 wrote it
-        if len(log) != done.get("bytes"):
-            return False
-        _check_record(folder, done)  # the rows are checked when they are read
-        return True
-    trial = _read(folder + "/trial.json") or b""
-    if done["digest"] != finished_digest(done, trial, log):
-        raise StoreError(f"{folder} was altered after the trial had finished.")
-    return True
-
-
-def _check_record(folder: str, done: dict[str, Any]) -> None:
-    right = done.get("status") in ("done", "diverged")
+def _belongs(done: dict[str, Any], trial: bytes, log: bytes) -> bool:
+    """Whether done.json was written for these files."""
+    if "digest" in done:
+        return bool(done["digest"] == finished_digest(done, trial, log))
+    # As versions before 0.2 wrote it.
+    right = done.get("status") in ("done", "diverged") and len(log) == done.get("bytes")
     right &= type(done.get("epochs")) is int and is_number(done.get("seconds", 0))
-    if not right or not (done.get("score") is None or is_number(done["score"])):
-        raise StoreError(f"{folder}/done.json does not hold the record of a trial.")
+    return right and (done.get("score") is None or is_number(done["score"]))
 
 
 def is_number(value: object) -> bool:
@@ -183,16 +156,10 @@ def is_number(value: object) -> bool:
     return type(value) in (int, float) and abs(value) <= LARGEST  # type: ignore[arg-type]
 
 
-def _count(value: object) -> int:
-    return value if type(value) is int else 0
-
-
 def read_trial(root: Path, trial_id: str) -> tuple[State, list[dict[str, Any]]]:
     """Return how far a trial is, and its recorded epochs, from one reading."""
     state, log = _read_trial(root, trial_id)
-    sure = state.finished and "digest" in (state.record or {})
-    rows, _ = scan_rows(log, sure=sure)
-    return state, [] if state.finished and len(rows) != state.epochs else rows
+    return state, scan_rows(log)[0]
 
 
 def scan_epochs(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
@@ -200,40 +167,18 @@ def scan_epochs(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     return scan_rows(_read(os.fspath(path)) or b"")
 
 
-def scan_rows(
-    data: bytes, *, sure: bool = False
-) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the rows of a log and where they end; ``sure`` of what they hold."""
-    whole = _parse_whole(data)
-    if whole is not None and (sure or all(map(_is_row, whole))):
-        return whole, list(itertools.accumulate(map(len, data.splitlines(True))))
-    rows: list[dict[str, Any]] = []
-    ends: list[int] = []
-    offset = 0
-    for line in data.splitlines(keepends=True):
-        row = _parse(line) if line.endswith(b"\n") else None
-        if row is None or row.get("epoch") != len(rows) or not _is_row(row):
-            break
-        offset += len(line)
-        rows.append(row)
-        ends.append(offset)
-    return rows, ends
-
-
-def _is_row(row: dict[str, Any]) -> bool:
-    """Whether a row holds numbers, and θ of layers as lists of them."""
-    rates = row.get("rates", {"mean": [], "power": []})
-    if not isinstance(rates, dict):
-        return False
-    mean, power = rates.get("mean"), rates.get("power")
-    if not (isinstance(mean, list) and isinstance(power, list)):
-        return False
-    values = [value for key, value in row.items() if key != "rates"]
-    values += mean + power
-    given = [value for value in values if value is not None]
-    if not {int, float}.issuperset(map(type, given)) or len(mean) != len(power):
-        return False
-    return all(map(LARGEST.__ge__, map(abs, given)))  # not so for NaN
+def scan_rows(data: bytes) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the rows of a log, up to one that is torn, and where each of them ends."""
+    lines = data.splitlines(keepends=True)
+    rows = _parse_whole(data)
+    if rows is None:
+        rows = []
+        for line in lines:
+            row = _parse(line) if line.endswith(b"\n") else None
+            if row is None or row.get("epoch") != len(rows):
+                break
+            rows.append(row)
+    return rows, list(itertools.accumulate(map(len, lines[: len(rows)])))
 
 
 def _parse_whole(data: bytes) -> list[dict[str, Any]] | None:
@@ -258,13 +203,12 @@ def read_checkpoint(root: Path, trial_id: str) -> Checkpoint | None:
     header = _parse(head)
     if header is None or header.get("format") != FORMAT:
         return None
-    epoch, environment = header.get("epoch"), header.get("environment")
-    if type(epoch) is not int or epoch < 1 or not isinstance(environment, dict):
-        return None
     if header.get("digest") != digest(payload):
         return None
     rows, _ = scan_epochs(folder / "epochs.jsonl")
-    return Checkpoint(epoch, environment, payload) if len(rows) >= epoch else None
+    if len(rows) < header["epoch"]:
+        return None
+    return Checkpoint(header["epoch"], header["environment"], payload)
 
 
 def digest(payload: bytes) -> str:

@@ -4,11 +4,12 @@ import ast
 import copy
 import inspect
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
+from importlib.util import resolve_name
 from inspect import Signature
 from pathlib import Path
 from typing import NamedTuple
 
+from adadecay.lab.registry import hint, no_module, offer
 from adadecay.lab.usercode import LIVE, find_module
 
 MOST_STEPS = 10  # of imports that only pass a name on
@@ -35,28 +36,31 @@ CALLS = {
 }
 
 
-def find_mistake(kind: str, name: str, arguments: Collection[str]) -> str | None:
-    """Return why a name cannot be used as a study uses it; None if nothing is wrong."""
+def find_mistakes(
+    kind: str, name: str, arguments: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield why a name cannot be used as a study uses it, each with the key to blame.
+
+    That is an argument, or ``name`` itself.
+    """
     module, _, attribute = name.partition(":")
     if module == LIVE:
-        return None
-    if not module or not attribute:
-        return f"{name!r} must have the form 'package.module:function'"
-    file = _file(module)
-    if file is None:
-        return (
-            f"{name!r} names the module {module!r}, which is neither installed nor in "
-            f"the current folder"
-        )
-    if file.suffix != ".py":
-        return None
+        return
+    file = _file(module) if module and attribute else None
     try:
-        found = _resolve(module, attribute)
+        found = _resolve(module, attribute) if file else None
     except SyntaxError as error:
-        return f"{file}, line {error.lineno}: {error.msg}"
-    if isinstance(found, str) or found is None:
-        return found
-    return _misfit(kind, name, found, arguments)
+        found = f"{file}, line {error.lineno}: {error.msg}"
+    except ImportError as error:
+        found = f"{file}: {error}"
+    if not module or not attribute:
+        found = f"{name!r} must have the form 'package.module:function'"
+    elif file is None:
+        found = no_module(name, module)
+    if isinstance(found, str):
+        yield "name", found
+    elif found is not None:
+        yield from _misfits(kind, name, found, arguments)
 
 
 def _file(module: str) -> Path | None:
@@ -77,21 +81,13 @@ def _resolve(module: str, attribute: str) -> Definition | str | None:
         if found is None:
             if first in names or _is_dynamic(tree, names) or _file(f"{module}.{first}"):
                 return None
-            near = get_close_matches(first, names, n=1, cutoff=0.4)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            return f"{module} has no {first!r}{hint}"
+            return f"the module {module} has no {first!r}.{hint(first, names)}"
         if isinstance(found, Definition):
             return found if not rest else None
         # from .adamw import AdamW: look there.
-        node, original = found
-        if node.level:
-            package = file.name == "__init__.py"
-            parts = module.split(".")
-            parts = parts[: len(parts) - node.level + package]
-            module = ".".join([*parts, *([node.module] if node.module else [])])
-        else:
-            module = node.module or ""
-        first = original
+        node, first = found
+        package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+        module = resolve_name("." * node.level + (node.module or ""), package)
     return None
 
 
@@ -114,11 +110,8 @@ def _defined(body: list[ast.stmt]) -> Iterator[tuple[str, Found]]:
                 for each in ast.walk(node):
                     if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                         yield each.id, None
-                    elif isinstance(each, Definition):
-                        yield each.name, None
-                    elif isinstance(each, ast.Import | ast.ImportFrom):
-                        for alias in each.names:
-                            yield alias.asname or alias.name, None
+                    elif isinstance(each, Definition | ast.Import | ast.ImportFrom):
+                        yield from ((name, None) for name, _ in _defined([each]))
 
 
 def _is_dynamic(tree: ast.Module, names: Collection[str]) -> bool:
@@ -130,21 +123,29 @@ def _is_dynamic(tree: ast.Module, names: Collection[str]) -> bool:
     return bool(words & DYNAMIC) or any(each.attr == "modules" for each in modules)
 
 
-def _misfit(
+def _misfits(
     kind: str, name: str, found: Definition, arguments: Collection[str]
-) -> str | None:
-    """Return how the arguments of a call do not fit a definition."""
+) -> Iterator[tuple[str, str]]:
+    """Yield how the arguments of a call do not fit a definition."""
     signature = _signature(found)
     if signature is None:
-        return None
-    call = CALLS[kind]
+        return
+    call, known = CALLS[kind], signature.parameters
     given = dict.fromkeys((*call.keywords, *arguments))
-    given |= dict.fromkeys(key for key in call.offered if key in signature.parameters)
+    given |= dict.fromkeys(key for key in call.offered if key in known)
+    if all(each.kind is not each.VAR_KEYWORD for each in known.values()):
+        theirs = [*list(known)[: call.positional], *call.keywords, *call.offered]
+        free = [key for key in known if key not in theirs]
+        for key in [key for key in arguments if key not in known]:
+            del given[key]
+            yield (
+                key,
+                f"unknown argument of {kind} {name!r}: {key!r}.{offer(key, free)}",
+            )
     try:
         signature.bind(*[None] * call.positional, **given)
     except TypeError as error:
-        return f"{name.partition(':')[2]}{signature}: {error}"
-    return None
+        yield "name", f"{kind} {name.partition(':')[2]}{signature}: {error}"
 
 
 def _signature(found: Definition) -> Signature | None:

@@ -28,14 +28,6 @@ _TABLES: Final = tomllib.loads(
 NETWORKS: Final[dict[str, tuple[str, ...]]] = {
     dataset: tuple(_TABLES["comparison"][dataset]) for dataset in DATASETS
 }
-OPTIMIZERS: Final = {
-    "sgd": "SGD",
-    "rmsprop": "RMS",
-    "adam": "Adam",
-    "entropy-sgd": "eSGD",
-    "accelerated-sgd": "aSGD",
-    "adadecay": "Ours",
-}
 FIGURES: Final = (
     "The paper draws accuracy over λ, over dropout and over epochs but prints no value "
     "of these figures: there is nothing to set beside ours."
@@ -46,7 +38,6 @@ FIGURES: Final = (
 class Published:
     """One printed cell: the trimmed average and the maximum, in percent."""
 
-    table: str
     dataset: str
     network: str
     optimizer: str
@@ -61,7 +52,7 @@ def _cells(table: str) -> tuple[Published, ...]:
     usual = [DEFAULT_ALPHA if name in WITH_ALPHA else None for name in names]
     columns = list(zip(names, values.pop("alphas", usual), strict=True))
     return tuple(
-        Published(table, dataset, network, optimizer, alpha, average, maximum)
+        Published(dataset, network, optimizer, alpha, average, maximum)
         for dataset, networks in values.items()
         for network, cell in networks.items()
         for (optimizer, alpha), average, maximum in zip(
@@ -79,36 +70,24 @@ _CELLS: Final = {
     for cell in reversed(PUBLISHED)
 }
 
-_ALIASES: Final = {
-    "cifar10": "cifar-10",
-    "fashionmnist": "fashion-mnist",
-    "rms": "rmsprop",
-    "esgd": "entropy-sgd",
-    "entropysgd": "entropy-sgd",
-    "asgd": "accelerated-sgd",
-    "acceleratedsgd": "accelerated-sgd",
-    "ours": "adadecay",
-    "densenet": "DenseConv",
-} | {
-    name.replace("-", "").lower(): name for names in NETWORKS.values() for name in names
+_NAMES: Final = {
+    name.lower(): name
+    for cell in PUBLISHED
+    for name in (cell.dataset, cell.network, cell.optimizer)
 }
 
 
 def canonical(name: str) -> str:
     """Return the paper's spelling of a dataset, network or optimizer.
 
-    Dashes, underscores and case do not matter; a name that the paper does not know
-    comes back as it is.
+    Case does not matter; a name that the paper does not know comes back as it is.
 
     Example:
         >>> from adadecay.lab.paper import canonical
-        >>> canonical("resnet18"), canonical("CIFAR10"), canonical("my-net")
-        ('ResNet-18', 'cifar-10', 'my-net')
+        >>> canonical("resnet-18"), canonical("my-net")
+        ('ResNet-18', 'my-net')
     """
-    plain = name.replace("-", "").replace("_", "").lower()
-    if plain in _ALIASES:
-        return _ALIASES[plain]
-    return plain if plain in {"mnist", "sgd", "adam", "adadecay", "rmsprop"} else name
+    return _NAMES.get(name.lower(), name)
 
 
 def spell(dataset: str, network: str) -> str:
@@ -122,15 +101,11 @@ def published(
 ) -> Published | None:
     """Return the printed cell of these conditions, or None where there is none.
 
-    Args:
-        dataset: any spelling that :func:`canonical` knows.
-        network: the same.
-        optimizer: the same.
-        alpha: of AdaDecay and randomized decay; None means the paper's own, 4.
+    ``alpha`` is that of AdaDecay and randomized decay; None means the paper's own, 4.
 
     Example:
         >>> from adadecay.lab.paper import published
-        >>> published("mnist", "nn2", "sgd").average
+        >>> published("mnist", "nn-2", "sgd").average
         98.53
     """
     wanted = (canonical(dataset), canonical(network), canonical(optimizer))

@@ -3,8 +3,9 @@
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from adadecay.lab.datasets import DATASETS
@@ -24,7 +25,7 @@ from adadecay.lab.settings import (
     rule_label,
     short_names,
 )
-from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
+from adadecay.lab.spec import CellSpec, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError
 from adadecay.lab.usercode import is_own, source_digest
 
@@ -83,6 +84,11 @@ class Plan:
         return tuple(dict.fromkeys(trial.cell for trial in self.trials))
 
     @property
+    def settings(self) -> list[Setting]:
+        """What is run in each cell, each once."""
+        return [trial.setting for trial in self.trials if trial.number == 0]
+
+    @property
     def score(self) -> str:
         """What the compared number is called: ``accuracy``, unless it is another."""
         return self.trials[0].definition.score_name
@@ -95,65 +101,56 @@ class Plan:
 
 def make_plan(spec: StudySpec) -> Plan:
     """Expand a study into its trials."""
-    _check_size(spec)
-    digest = functools.cache(source_digest)  # each module is read once a study
-    conditions = [c for cell in _cells(spec) for c in _conditions(spec, *cell)]
+    _digest.cache_clear()
+    conditions = _all_conditions(spec)
     given = [(c.optimizer, c.given) for c in conditions]
     labels = optimizer_labels(spec, given)
-    _reject_duplicates(conditions, labels)
+    pairs = zip(conditions, labels, strict=True)
+    named = Counter((each.cell.name, label) for each, (_, label) in pairs)
+    (cell, twice), count = named.most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"{twice!r} stands twice in the cell {cell!r}: give one of them another "
+            f"label, or leave it out."
+        )
     most = max(condition.trials for condition in conditions)
     seeds = [trial_seed(spec.seed, number) for number in range(most)]
-    common = [_with_sources(each.common, digest) for each in conditions]
     trials = []
     for number, seed in enumerate(seeds):
-        for condition, label, shared in zip(conditions, labels, common, strict=True):
+        for condition, label in zip(conditions, labels, strict=True):
             if number < condition.trials:
-                definition = replace(shared, seed=seed)
+                definition = replace(condition.common, seed=seed)
                 what = definition.id, definition, condition.cell
                 trials.append(Trial(*what, *label, number))
     return Plan(spec, tuple(trials))
 
 
-def count_trials(spec: StudySpec) -> int:
-    """Return how many trials a study has, without making any of them."""
-    settings = 0
-    for each in spec.optimizers:
-        schedules = sum(one.points for one in _chosen_schedules(spec, each)) or 1
-        settings += each.points * max(1, len(each.lr)) * schedules
-    if spec.trainer is not None:
-        return spec.trainer.points * settings * spec.trials
-    return settings * sum(
-        sum(each.points for each in cell.dataset)
-        * sum(each.points for each in cell.network)
-        * (cell.trials or spec.trials)
-        for cell in spec.cells
-    )
-
-
-def _check_size(spec: StudySpec) -> None:
+def _all_conditions(spec: StudySpec) -> list["Condition"]:
+    """Return every optimizer in every cell, unless they are too many trials."""
     text = os.environ.get(VARIABLE, "100000")
     if not text.isdecimal():
         raise SpecError(f"{VARIABLE}={text!r} must be a whole number.")
-    count = count_trials(spec)
-    if count > int(text):
-        raise SpecError(
-            f"{spec.name[:80]}: the study has {count:,} trials, and at most "
-            f"{int(text):,} are planned: set {VARIABLE} to plan more."
-        )
-
-
-def _reject_duplicates(
-    conditions: list["Condition"], labels: list[tuple[str, str]]
-) -> None:
-    seen: set[tuple[str, str]] = set()
-    for condition, (_, label) in zip(conditions, labels, strict=True):
-        key = (condition.cell.name, label)
-        if key in seen:
-            raise ValueError(
-                f"{label!r} stands twice in the cell {condition.cell.name!r}: give one "
-                f"of them another label, or leave it out."
+    conditions: list[Condition] = []
+    left = int(text)
+    for condition in (c for cell in _cells(spec) for c in _conditions(spec, *cell)):
+        conditions.append(condition)
+        left -= condition.trials
+        if left < 0:
+            raise SpecError(
+                f"{spec.name[:80]}: the study has more than {int(text):,} trials: set "
+                f"{VARIABLE} to plan more."
             )
-        seen.add(key)
+    return conditions
+
+
+@functools.cache
+def _digest(name: str) -> str:
+    return source_digest(name)  # each module is read once a study
+
+
+def _part(name: str, arguments: Mapping[str, Any], revision: int = 1) -> Component:
+    """Return a component, with the source of a user's own."""
+    return Component(name, arguments, _digest(name) if is_own(name) else None, revision)
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,7 @@ def _cells(
     if spec.trainer is not None:
         for arguments in spec.trainer.grid():
             cell = _name_cell("", short[spec.trainer.name], arguments)
-            yield None, cell, {"trainer": Component(spec.trainer.name, arguments)}
+            yield None, cell, {"trainer": _part(spec.trainer.name, arguments)}
         return
     for cell_spec in spec.cells:
         pairs = itertools.product(cell_spec.dataset, cell_spec.network)
@@ -188,7 +185,7 @@ def _cells(
                     _name_cell(label, short[network.name], arguments),
                     {
                         "dataset": _dataset(dataset.name, given),
-                        "network": Component(network.name, full),
+                        "network": _part(network.name, full),
                     },
                 )
 
@@ -198,7 +195,7 @@ def _dataset(name: str, given: dict[str, Any]) -> Component:
     usual = {each.name: each.default for each in DATASETS.get(name).arguments}
     checked = DATASETS.check(name, given)
     unusual = {k: v for k, v in checked.items() if k not in usual or v != usual[k]}
-    return Component(name, unusual)
+    return _part(name, unusual)
 
 
 def _name_cell(dataset: str, network: str, arguments: dict[str, Any]) -> Cell:
@@ -216,8 +213,8 @@ def _conditions(
     override = cell_spec or spec
     depth = _depth(cell_spec, defined)
     common: dict[str, Any] = {
-        "loss": Component(spec.loss) if spec.loss else None,
-        "metric": Component(spec.metric) if spec.metric else None,
+        "loss": _part(spec.loss, {}) if spec.loss else None,
+        "metric": _part(spec.metric, {}) if spec.metric else None,
         "score": score_key(spec),
         "epochs": override.epochs or spec.epochs,
         "batch_size": override.batch_size or spec.batch_size,
@@ -252,7 +249,7 @@ def _settings(
             said |= {"lr": lr} if optimizer.lr else {}
             said |= {"schedule": schedule} if schedule else {}
             revision = facts["revision"] if facts else 1
-            whole = Component(optimizer.name, full, revision=revision)
+            whole = _part(optimizer.name, full, revision)
             yield said, {"optimizer": whole, "lr": lr, "schedule": steps}
 
 
@@ -271,39 +268,20 @@ def score_key(spec: StudySpec) -> str:
     return "test_loss" if spec.loss else "test_accuracy"
 
 
-def _with_sources(
-    common: TrialDefinition, digest: Callable[[str], str]
-) -> TrialDefinition:
-    """Add the source of whatever is a user's own."""
-    own: dict[str, Any] = {
-        each.name: replace(part, source=digest(part.name))
-        for each in fields(common)
-        if isinstance(part := getattr(common, each.name), Component)
-        and is_own(part.name)
-    }
-    return replace(common, **own)
-
-
 def _schedules(
     spec: StudySpec, optimizer: OptimizerSpec
 ) -> Iterator[tuple[str, Component]]:
     """Yield the schedules of an optimizer, each with what a label says of it."""
-    chosen = _chosen_schedules(spec, optimizer)
+    facts = OPTIMIZERS.get(optimizer.name).facts
+    usual = str(facts["schedule"]) if facts else "constant"
+    # The study's schedule is for those that the paper anneals, and for a user's own.
+    annealed = not facts or usual != "constant"
+    chosen = optimizer.schedule or (spec.schedule if annealed else ())
     if not chosen:
-        facts = OPTIMIZERS.get(optimizer.name).facts
-        usual = str(facts["schedule"]) if facts else "constant"
         # A trainer sets its own learning rate unless the study names a schedule.
         name = usual if spec.trainer is None else "constant"
-        yield "", Component(name, SCHEDULES.check(name, {}))
+        yield "", _part(name, SCHEDULES.check(name, {}))
     for each in chosen:
         for given in each.grid():
             full = SCHEDULES.check(each.name, given)
-            yield each.name + brackets(given), Component(each.name, full)
-
-
-def _chosen_schedules(spec: StudySpec, optimizer: OptimizerSpec) -> tuple[Named, ...]:
-    """Return the schedules that a study names for an optimizer."""
-    facts = OPTIMIZERS.get(optimizer.name).facts
-    # The study's schedule is for those that the paper anneals, and for a user's own.
-    annealed = not facts or facts["schedule"] != "constant"
-    return optimizer.schedule or (spec.schedule if annealed else ())
+            yield each.name + brackets(given), _part(each.name, full)

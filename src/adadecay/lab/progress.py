@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from adadecay.lab.engines import (
@@ -21,6 +21,7 @@ from adadecay.lab.scoring import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
 
     from adadecay.lab.study import Study
 
@@ -42,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 class Tally:
-    """Counts epochs and knows what each worker is doing."""
+    """Counts epochs and knows which trials are under way."""
 
     def __init__(self, study: "Study", workers: int) -> None:
         self.trials = {trial.id: trial for trial in study.plan.unique}
@@ -52,9 +53,8 @@ class Tally:
         self.done = 0
         self.failed = 0
         self.workers = workers
-        self.doing: dict[int, tuple[str, str]] = {}
+        self.doing: dict[str, str] = {}  # by trial: how far it is
         self.seconds = read_timings(study.folder)
-        self._worker: dict[str, int] = {}
         self._reasons: set[str] = set()
 
     def begin(self, states: Mapping[str, State]) -> None:
@@ -67,46 +67,39 @@ class Tally:
     def count(self, event: Event) -> str | None:
         """Take note of an event; return a line when something is worth telling."""
         trial = self.trials[event.trial]
+        last = self.doing.pop(trial.id, "")
         match event:
             case Started():
-                self._worker[trial.id] = event.worker
                 self.left[trial.id] = trial.definition.epochs - event.epoch
-                self.doing[event.worker] = (trial.id, f"epoch {event.epoch}")
+                self.doing[trial.id] = f"epoch {event.epoch}"
                 return f"{name(trial)}: {event.note}" if event.note else None
             case EpochDone():
-                self._epoch(trial, event)
+                self.doing[trial.id] = self._epoch(trial, event)
                 return None
             case Finished():
                 self.done += 1
                 self.left.pop(trial.id, None)
-                _, last = self.doing.pop(self._worker[trial.id], ("", ""))
                 ending = "" if event.status == "done" else ", diverged"
                 return f"[{self.done}/{self.total}] {name(trial)}: {last}{ending}"
             case Failed():
                 return self._fail(trial, event.trace.rstrip() or event.reason)
             case Lost():
-                self.doing.pop(self._worker.get(trial.id, -1), None)
                 return f"{name(trial)}: {event.reason}"
             case Stopped():
-                self.doing.pop(self._worker[trial.id], None)
                 return f"{name(trial)}: saved, to go on later"
 
-    def _epoch(self, trial: Trial, event: EpochDone) -> None:
-        row = event.row
-        self.left[trial.id] = trial.definition.epochs - row["epoch"] - 1
-        self.seconds[trial.definition.timing] = row.get("seconds", 0.0) + row.get(
-            "evaluation_seconds", 0.0
-        )
-        score = row.get(trial.definition.score)
-        label = trial.definition.score_name
-        text = f"epoch {row['epoch'] + 1}/{trial.definition.epochs}"
-        text += f", {label} {score:.5g}" if score is not None else ""
-        self.doing[self._worker[trial.id]] = (trial.id, text)
+    def _epoch(self, trial: Trial, event: EpochDone) -> str:
+        row, definition = event.row, trial.definition
+        self.left[trial.id] = definition.epochs - row["epoch"] - 1
+        seconds = row.get("seconds", 0.0) + row.get("evaluation_seconds", 0.0)
+        self.seconds[definition.timing] = seconds
+        score = row.get(definition.score)
+        said = "" if score is None else f", {definition.score_name} {score:.5g}"
+        return f"epoch {row['epoch'] + 1}/{definition.epochs}{said}"
 
     def _fail(self, trial: Trial, why: str) -> str:
         self.failed += 1
         self.left.pop(trial.id, None)
-        self.doing.pop(self._worker.get(trial.id, -1), None)
         if why in self._reasons:
             return f"{name(trial)} failed with the same error."
         self._reasons.add(why)
@@ -147,36 +140,30 @@ def watching(
     from rich.console import Console
 
     tally = Tally(study, workers)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     # Not in notebooks: there rich's live view needs ipywidgets, and warns without.
-    if plain or not console.is_terminal or console.is_jupyter:
-        watch, stopping = _plain(tally), functools.partial(print, STOPPING, flush=True)
-        yield {"begin": tally.begin, "watch": watch, "stopping": stopping}
-    else:
-        with _live(tally, console) as watch:
-            stopping = functools.partial(console.print, STOPPING)
-            yield {"begin": tally.begin, "watch": watch, "stopping": stopping}
-
-
-def _plain(tally: Tally) -> Callable[[Event], None]:
+    as_lines = plain or not console.is_terminal or console.is_jupyter
+    say = functools.partial(print, flush=True) if as_lines else console.print
     told = time.monotonic()
 
     def watch(event: Event) -> None:
         nonlocal told
         line = tally.count(event)
-        if line is None and time.monotonic() - told < QUIET:
-            return
-        told = time.monotonic()
-        print(line or tally.headline(), flush=True)
+        if line is None and as_lines and time.monotonic() - told >= QUIET:
+            line = tally.headline()
+        if line is not None:
+            told = time.monotonic()
+            say(line)
 
-    return watch
+    with nullcontext() if as_lines else live_view(tally, console):
+        stopping = functools.partial(say, STOPPING)
+        yield {"begin": tally.begin, "watch": watch, "stopping": stopping}
 
 
-@contextmanager
-def _live(tally: Tally, console: "Console") -> Iterator[Callable[[Event], None]]:
+def live_view(tally: Tally, console: "Console") -> "Live":
+    """Return a bar, and a line for each trial that is under way."""
     from rich.console import Group
     from rich.live import Live
-    from rich.markup import escape
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
@@ -185,16 +172,9 @@ def _live(tally: Tally, console: "Console") -> Iterator[Callable[[Event], None]]
             return Text("Starting …")
         bar = ProgressBar(total=max(1, tally.total), completed=tally.done, width=40)
         rows = [
-            Text(f"  worker {worker}: {name(tally.trials[trial])}, {text}")
-            for worker, (trial, text) in sorted(tally.doing.items())
+            Text(f"  {name(tally.trials[trial])}, {text}")
+            for trial, text in tally.doing.items()
         ]
         return Group(bar, Text(f" {tally.headline()}"), *rows)
 
-    with Live(console=console, get_renderable=view, refresh_per_second=4) as live:
-
-        def watch(event: Event) -> None:
-            line = tally.count(event)
-            if line is not None:
-                live.console.print(escape(line))
-
-        yield watch
+    return Live(console=console, get_renderable=view, refresh_per_second=4)

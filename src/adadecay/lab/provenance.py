@@ -3,9 +3,7 @@
 import functools
 import os
 import platform
-import signal
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -70,10 +68,7 @@ def describe() -> dict[str, Any]:
 def environment(*, device: str, threads: int, **others: bool) -> dict[str, Any]:
     """Return what the bits of a result depend on, besides the trial itself.
 
-    Args:
-        device: where it runs.
-        threads: torch threads.
-        **others: ways to run that are usually off; those that are on are named.
+    ``others`` are ways to run that are usually off; those that are on are named.
     """
     import torch
 
@@ -101,26 +96,3 @@ def kernel() -> dict[str, Any]:
     if native is None:
         return {"kernel": "none", "kernel_revision": None}
     return {"kernel": "native", "kernel_revision": int(native.revision())}
-
-
-def kernel_fault() -> str:
-    """Return why the native kernel cannot be loaded; empty if it can.
-
-    A process of its own tries, since a damaged module may end the one that loads it.
-    """
-    tried = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import kernel; kernel()"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if tried.returncode == 0:
-        return ""
-    if tried.returncode < 0:
-        name = signal.Signals(-tried.returncode).name
-        return (
-            f"Loading the native kernel was terminated by {name}: reinstall adadecay, "
-            f"or set ADADECAY_KERNEL=none to do without it."
-        )
-    return tried.stderr.strip().rpartition("\n")[2].partition(": ")[2] + "."

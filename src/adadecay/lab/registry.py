@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any
 
 
@@ -20,15 +20,20 @@ def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
     return UnknownNameError(f"Unknown {what} {name!r}.{offer(name, allowed)}")
 
 
-def offer(name: str, allowed: Iterable[str]) -> str:
-    """Say which of the allowed names was probably meant, and what they are."""
+def hint(name: str, allowed: Iterable[str], cutoff: float = 0.4) -> str:
+    """Return which of the allowed names was probably meant, as a question."""
     names = list(allowed)
     near = [each for each in names if each.lower() == name.lower()]
-    near = near or get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = near or get_close_matches(name, names, n=1, cutoff=cutoff)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def offer(name: str, allowed: Iterable[str]) -> str:
+    """Return which of the allowed names was probably meant, and what they are."""
+    names = list(allowed)
     listed = ", ".join(names[:30]) if names else "none"
     listed += ", …" if len(names) > 30 else ""
-    return f"{hint} Allowed: {listed}."
+    return f"{hint(name, names)} Allowed: {listed}."
 
 
 @dataclass(frozen=True)
@@ -48,18 +53,13 @@ class Argument:
         """Return ``value`` as ``kind``, or raise one sentence that says what fits."""
         if value is None and self.default is None:
             return None
-        if not _fits(value, self.kind):
-            raise TypeError(
+        fits = _fits(value, self.kind)
+        if not fits or not self._allows(self.kind(value)):
+            raise (ValueError if fits else TypeError)(
                 f"Argument {self.name!r} of {owner} must be {self._expected()}, "
                 f"not {value!r}."
             )
-        value = self.kind(value)
-        if not self._allows(value):
-            raise ValueError(
-                f"Argument {self.name!r} of {owner} must be {self._expected()}, "
-                f"not {value!r}."
-            )
-        return value
+        return self.kind(value)
 
     def _allows(self, value: Any) -> bool:
         if self.choices is not None and value not in self.choices:
@@ -102,9 +102,6 @@ class Entry:
     facts: Mapping[str, Any] = field(default_factory=dict)  # what else is known of it
     own: bool = False  # whether it is a user's own, whose arguments nobody can check
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
-
     def load(self) -> Any:
         """Import the maker and return it."""
         return load_object(self.maker)
@@ -123,9 +120,6 @@ class Registry:
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
@@ -173,12 +167,7 @@ def read_argument(key: str) -> Argument:
 
 
 def read_entries(kind: str, **facts: Any) -> list[Entry]:
-    """Return the rows of a kind from ``components.toml``.
-
-    Args:
-        kind: ``"network"``, ``"optimizer"``, ``"rule"``, ``"schedule"``, ``"dataset"``.
-        **facts: those that a row need not say.
-    """
+    """Return the rows of a kind from ``components.toml``, and facts it need not say."""
     entries = []
     for name, table in _TABLES[kind].items():
         row: dict[str, Any]
@@ -218,7 +207,12 @@ def _import(module_name: str, path: str) -> ModuleType:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(missing + "."):
             raise  # the module is there, and one that it imports itself is not
-        raise UnknownNameError(
-            f"{path!r} names the module {missing!r}, which is neither installed nor "
-            f"in the current folder."
-        ) from error
+        raise UnknownNameError(f"{no_module(path, missing)}.") from error
+
+
+def no_module(path: str, module: str) -> str:
+    """Return what is wrong with the name of something in a module that is not there."""
+    return (
+        f"{path!r} names the module {module!r}, which is neither installed nor in the "
+        f"current folder"
+    )

@@ -1,30 +1,18 @@
 """Learning rates over the epochs: the paper's sigmoid annealing and three others."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adadecay.lab.registry import Registry, read_entries
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-    from torch.optim.lr_scheduler import LRScheduler
-
-__all__ = [
-    "SCHEDULES",
-    "constant",
-    "exponential",
-    "learning_rate",
-    "make",
-    "sigmoid",
-    "staircase",
-]
+__all__ = ["SCHEDULES", "learning_rates"]
 
 START = 0.1
 
 
 def progress(epoch: int, epochs: int) -> float:
-    """How far the training is: 0 in the first epoch, 1 in the last and beyond."""
-    return min(epoch / (epochs - 1), 1.0) if epochs > 1 else 0.0
+    """How far the training is: 0 in the first epoch, 1 in the last."""
+    return epoch / (epochs - 1) if epochs > 1 else 0.0
 
 
 def sigmoid(
@@ -65,63 +53,39 @@ SCHEDULES = Registry("schedule", read_entries("schedule"))
 """The registry of learning-rate schedules: ``adadecay list schedules``."""
 
 
-def learning_rate(
-    name: str, epoch: int, epochs: int, *, start: float = START, **arguments: Any
-) -> float:
-    """Return the learning rate of one epoch, without torch.
+def learning_rates(
+    name: str, epochs: int, *, lr: float = START, **arguments: Any
+) -> list[float]:
+    """Return the learning rate of each epoch.
 
     Args:
-        name: a row of :data:`SCHEDULES`.
-        epoch: counted from 0.
+        name: a row of :data:`SCHEDULES`, or a user's ``"package.module:function"``,
+            called as ``function(optimizer, epochs=epochs, **arguments)``: it returns a
+            torch ``LRScheduler`` that is stepped once an epoch.
         epochs: how many there are.
-        start: learning rate of the first epoch.
+        lr: learning rate of the first epoch.
         **arguments: what the row takes, such as ``end``.
 
-    Returns:
-        The learning rate.
-
     Example:
-        >>> from adadecay.lab.schedules import learning_rate
-        >>> [round(learning_rate("sigmoid", e, 100), 4) for e in (0, 25, 50, 99)]
+        >>> from adadecay.lab.schedules import learning_rates
+        >>> rates = learning_rates("sigmoid", 100)
+        >>> [round(rates[epoch], 4) for epoch in (0, 25, 50, 99)]
         [0.1, 0.0993, 0.048, 0.001]
     """
     checked = SCHEDULES.check(name, arguments)
     entry = SCHEDULES.get(name)
-    if entry.own:
-        raise ValueError(
-            f"The learning rates of your own schedule {name!r} are known only to the "
-            f"scheduler that it makes: use adadecay.lab.schedules.make."
-        )
-    if epochs < 1 or epoch < 0:
-        raise ValueError(
-            f"An epoch counts from 0 and epochs from 1, not {epoch} of {epochs}."
-        )
-    rate: float = entry.load()(epoch, epochs, start=start, **checked)
-    return rate
-
-
-def make(
-    name: str, optimizer: "Optimizer", *, epochs: int, **arguments: Any
-) -> "LRScheduler":
-    """Return a scheduler to be stepped once an epoch.
-
-    It starts from the learning rate that each group of the optimizer has.
-
-    Args:
-        name: a row of :data:`SCHEDULES`, or a user's ``"package.module:function"``,
-            called as ``function(optimizer, epochs=epochs, **arguments)``.
-        optimizer: whose learning rates it sets.
-        epochs: how many epochs there are.
-        **arguments: what the row takes, such as ``end``.
-
-    Returns:
-        A torch ``LRScheduler``.
-    """
-    checked = SCHEDULES.check(name, arguments)
-    entry = SCHEDULES.get(name)
+    maker = entry.load()
     if not entry.own:
-        from adadecay.lab.training import AnnealingLR
+        return [maker(epoch, epochs, start=lr, **checked) for epoch in range(epochs)]
+    import torch
 
-        return AnnealingLR(optimizer, name, epochs, **checked)
-    scheduler: LRScheduler = entry.load()(optimizer, epochs=epochs, **checked)
-    return scheduler
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+    scheduler = maker(optimizer, epochs=epochs, **checked)
+    rates = []
+    for _ in range(epochs):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
+    if not all(map(math.isfinite, rates)):
+        raise ValueError(f"The schedule {name!r} gives a rate that is not finite.")
+    return rates

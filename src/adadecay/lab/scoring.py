@@ -25,11 +25,7 @@ def last_tenth(epochs: int) -> int:
 def trial_score(values: Sequence[float | None]) -> float | None:
     """Return the mean over the last 10 % of a trial's epochs.
 
-    Args:
-        values: the number that is compared, of every epoch that the trial ran.
-
-    Returns:
-        None where one of the last epochs has no finite number.
+    None where one of them has no finite number.
 
     Example:
         >>> from adadecay.lab.scoring import trial_score
@@ -55,9 +51,7 @@ def trimmed_average(scores: Sequence[float], *, trim: float = TRIM) -> float | N
 def decimals_for(samples: Iterable[Sequence[float]], *, percent: bool) -> int:
     """Return how many decimals show two digits of the spread from trial to trial.
 
-    Args:
-        samples: the scores of each setting.
-        percent: whether scores are in percent, which have at least two decimals.
+    ``samples`` are the scores of each setting; those in percent have two at least.
     """
     spreads = [statistics.pstdev(each) for each in samples if len(each) > 1]
     typical = statistics.median(spreads) if spreads else 0.0

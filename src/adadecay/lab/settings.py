@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool | None | tuple[Any, ...]
 SKIPPED: Final = ("loop", "seed", "score")  # say nothing of how a trial is set up
-NETWORK: Final = ("dropout", "width")  # of the network, in tables without ``setting``
 # Raised when the training loop changes what it computes, or what it gives a trainer.
 LOOP: Final = 1
 TRAINER_LOOP: Final = 2
@@ -66,8 +65,9 @@ class TrialDefinition:
     @property
     def components(self) -> tuple[Component, ...]:
         """All parts that have a name."""
-        values = (getattr(self, each.name) for each in fields(self))
-        return tuple(value for value in values if isinstance(value, Component))
+        return tuple(
+            each for each in vars(self).values() if isinstance(each, Component)
+        )
 
     @property
     def score_name(self) -> str:
@@ -76,10 +76,9 @@ class TrialDefinition:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as they are stored and hashed."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             key: value.to_json() if isinstance(value, Component) else value
-            for key, value in values.items()
+            for key, value in vars(self).items()
         }
 
     @property
@@ -129,22 +128,20 @@ class Setting:
         """Return the values of all other paths."""
         return tuple(pair for pair in self.values if pair[0] not in paths)
 
-    def matches(self, other: Setting, ignoring: Collection[str] = ()) -> bool:
-        """Return whether two settings differ in nothing but the optimizer.
+    def differing(self, other: Setting, ignoring: Collection[str] = ()) -> list[str]:
+        """Return what two settings of a cell differ in, besides the optimizer.
 
-        What only one of the two optimizers has does not count, nor do the paths in
+        What only one of the two optimizers has does not count, nor does what is in
         ``ignoring``.
         """
-        if (self.cell, self.epochs) != (other.cell, other.epochs):
-            return False
         mine, theirs = dict(self.values), dict(other.values)
-        return all(
-            mine.get(path) == theirs.get(path)
-            for path in mine.keys() | theirs.keys()
-            if path != "optimizer"
-            and path not in ignoring
-            and (not path.startswith("optimizer.") or (path in mine and path in theirs))
-        )
+        return [
+            name
+            for path in sorted(mine.keys() | theirs.keys())
+            if (name := path.removeprefix("optimizer.")) not in ("optimizer", *ignoring)
+            and mine.get(path) != theirs.get(path)
+            and (name == path or (path in mine and path in theirs))
+        ]
 
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -195,8 +192,54 @@ def baseline_settings(
     )
 
 
+def rivals(
+    settings: Iterable[AnySetting], baseline: str
+) -> Iterator[tuple[list[AnySetting], list[AnySetting]]]:
+    """Yield the settings of each method in each cell, with the baseline's there."""
+    cells: dict[tuple[str, int], list[AnySetting]] = {}
+    for each in settings:
+        cells.setdefault((each.cell, each.epochs), []).append(each)
+    for around in cells.values():
+        others = baseline_settings(around, baseline)
+        methods: dict[str, list[AnySetting]] = {}
+        for each in around:
+            if others and each not in others:
+                methods.setdefault(each.method, []).append(each)
+        yield from ((members, others) for members in methods.values())
+
+
+def without_partner(
+    settings: Iterable[Setting], baseline: str | None, chosen: Collection[str] = ()
+) -> str:
+    """Return which settings are compared with none, and why, or nothing."""
+    nearest: dict[tuple[Setting, str], list[str]] = {}
+    for members, others in rivals(settings, baseline) if baseline else ():
+        gaps = {(a, b): a.differing(b, chosen) for a in members for b in others}
+        if all(gaps.values()):  # then the method is compared at its best setting
+            gaps = {pair: [] for pair in gaps}
+        for (ours, other), names in gaps.items():
+            for key in ((ours, f"no {baseline}"), (other, "no other optimizer")):
+                nearest[key] = min(nearest.get(key, names), names, key=len)
+    told: dict[str, dict[str, None]] = {}
+    for (each, who), names in nearest.items():
+        if names:
+            why = f"because {who} has the same {' and '.join(names)}"
+            told.setdefault(why, {})[each.label] = None
+    parts = [f"{why}: {', '.join(labels)}" for why, labels in told.items()]
+    return f"Not compared, {'; '.join(parts)}." if parts else ""
+
+
+def default_baseline(settings: Sequence[Setting]) -> str | None:
+    """Return "sgd" where the study has it, else its first optimizer but AdaDecay."""
+    labels = [each.label for each in settings]
+    if "sgd" in labels or any(each.optimizer == "sgd" for each in settings):
+        return "sgd"
+    others = [each.label for each in settings if each.optimizer != "adadecay"]
+    return others[0] if others and len(set(labels)) > 1 else None
+
+
 def nothing_compared(baseline: str | None, labels: Sequence[str]) -> str:
-    """Say why a study of these optimizers compares nothing, and what would be right."""
+    """Return why a study of these optimizers compares nothing, and what to do."""
     if len(labels) < 2:
         return f"Nothing is compared: the study has only {', '.join(labels) or 'none'}."
     if baseline is None:
@@ -208,43 +251,32 @@ def nothing_compared(baseline: str | None, labels: Sequence[str]) -> str:
     )
 
 
-def setting_of_row(row: Mapping[str, Any]) -> Setting:
-    """Return the setting of a row of a table of results.
-
-    A table of an earlier version, or one made by hand, has no column ``setting``: its
-    values come from ``arguments`` and the columns of single arguments.
-    """
-    label = row["optimizer"] or row["optimizer_name"] or "?"
-    name = row["optimizer_name"] or label
-    if row["setting"]:
-        values = flatten(json.loads(row["setting"]))
-    else:
-        values = tuple(sorted(_single_columns(row)))
-    return Setting(
-        cell=row["cell"] or "",
-        dataset=row["dataset"] or "",
-        network=row["network"] or "",
-        optimizer=name,
-        method=row["method"] or name,
-        label=label,
-        epochs=row["epochs"] or 0,
-        values=values,
+def unequal_schedules(settings: Iterable[Setting]) -> str:
+    """Return which optimizers follow another schedule than others, or nothing."""
+    found: dict[str, dict[str, None]] = {}
+    for each in settings:
+        found.setdefault(str(each.get("schedule")), {})[each.method] = None
+    if len(found) < 2 or set.intersection(*map(set, found.values())):
+        return ""
+    told = "; ".join(f"{name} for {', '.join(who)}" for name, who in found.items())
+    return (
+        f"The learning rates follow different schedules: {told}. Set schedule for the "
+        "whole study to compare at the same one."
     )
 
 
-def _single_columns(row: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    given = json.loads(row["arguments"] or "{}")
-    given |= {
-        key: row[key] for key in ("weight_decay", "alpha") if row[key] is not None
-    }
-    for key, value in _leaves(given, ""):
-        path = key.removeprefix(".")
-        if path in NETWORK:
-            continue
-        yield (path if path == "lr" else f"optimizer.{path}"), value
-    for key in NETWORK:
-        yield f"network.{key}", row[key]
-    yield "schedule", row["schedule"]
+def setting_of_row(row: Mapping[str, Any]) -> Setting:
+    """Return the setting of a row of a table of results."""
+    return Setting(
+        cell=row["cell"],
+        dataset=row["dataset"] or "",
+        network=row["network"],
+        optimizer=row["optimizer_name"],
+        method=row["method"],
+        label=row["optimizer"],
+        epochs=row["epochs"],
+        values=flatten(json.loads(row["setting"])),
+    )
 
 
 def shown(text: str) -> str:
@@ -259,12 +291,9 @@ def shown(text: str) -> str:
 
 def short_names(spec: StudySpec) -> dict[str, str]:
     """Name a user's own by the function alone, where no two have the same."""
-    names: dict[str, None] = {}
-    for cell in spec.cells:
-        names |= dict.fromkeys(each.name for each in (*cell.dataset, *cell.network))
-    names |= dict.fromkeys(each.name for each in spec.optimizers)
-    if spec.trainer is not None:
-        names[spec.trainer.name] = None
+    parts = [each for cell in spec.cells for each in (*cell.dataset, *cell.network)]
+    parts += [*spec.optimizers, *([spec.trainer] if spec.trainer else [])]
+    names = {each.name for each in parts}
     ends = Counter(name.rpartition(":")[2] for name in names)
     pairs = ((name, name.rpartition(":")[2]) for name in names)
     return {name: end if ends[end] == 1 else name for name, end in pairs}
@@ -275,16 +304,12 @@ def optimizer_labels(
 ) -> list[tuple[str, str]]:
     """Name each optimizer, with those of its arguments that vary within the study."""
     short = short_names(spec)
-
-    def base_label(optimizer: OptimizerSpec) -> str:
-        return optimizer.label or short[optimizer.name]
-
+    bases = [optimizer.label or short[optimizer.name] for optimizer, _ in given]
     same: dict[str, list[dict[str, Any]]] = {}
-    for optimizer, arguments in given:
-        same.setdefault(base_label(optimizer), []).append(arguments)
+    for base, (_, arguments) in zip(bases, given, strict=True):
+        same.setdefault(base, []).append(arguments)
     labels = []
-    for optimizer, arguments in given:
-        base = base_label(optimizer)
+    for base, (optimizer, arguments) in zip(bases, given, strict=True):
         varied = {
             key: value
             for key, value in arguments.items()

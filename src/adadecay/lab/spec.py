@@ -1,12 +1,12 @@
 """StudySpec: what a study is, validated, before anything is computed."""
 
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,16 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-from adadecay.lab.datasets import DATASETS
-from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.registry import Registry
-from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.usercode import is_own, name_of
 
 FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
 OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
-MOST_POINTS = 1_000_000  # of one grid
+MOST_POINTS = 10_000  # of a grid of rules that are tried before it is planned
 PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_\-]|\.(?!\.))*"  # of a path, and never ".."
 NAME = re.compile(rf"{PART}(/{PART})*(\[[A-Za-z0-9_.,=+:()\-]+\])?")  # […]: a variant
 
@@ -63,10 +59,11 @@ class Named(BaseModel):
         """What was given beside the name, lists and all."""
         return dict(self.__pydantic_extra__ or {})
 
-    @property
-    def points(self) -> int:
-        """How many points the grid has."""
-        return math.prod(len(as_list(value)) for value in self.arguments.values())
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not all(map(as_list, self.arguments.values())):
+            raise ValueError(f"an empty list leaves nothing of {self.name!r}")
+        return self
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Yield one dictionary of arguments for each point of the grid."""
@@ -75,47 +72,27 @@ class Named(BaseModel):
             yield dict(zip(arguments, values, strict=True))
 
 
+def _some(value: tuple[Named, ...]) -> tuple[Named, ...]:
+    if not value:
+        raise ValueError("needs at least one")
+    return value
+
+
 Tables = Annotated[tuple[Named, ...], BeforeValidator(_as_tables)]
-
-
-def _listed(
-    registry: Registry, *, needed: bool = True
-) -> Callable[[tuple[Named, ...]], tuple[Named, ...]]:
-    """Return a validator of names and arguments that a registry knows."""
-
-    def check(values: tuple[Named, ...]) -> tuple[Named, ...]:
-        if needed and not values:
-            raise ValueError(f"needs at least one {registry.kind}")
-        for value in values:
-            if not all(map(as_list, value.arguments.values())):
-                raise ValueError(f"an empty list leaves nothing of {value.name!r}")
-            if value.points > MOST_POINTS:
-                raise ValueError(
-                    f"the lists of {value.name!r} give {value.points:,} points; at "
-                    f"most {MOST_POINTS:,} can be checked"
-                )
-            for arguments in value.grid():
-                try:
-                    registry.check(value.name, arguments)
-                except TypeError as error:  # pydantic reports ValueErrors only
-                    raise ValueError(str(error)) from None
-        return values
-
-    return check
+SomeTables = Annotated[Tables, AfterValidator(_some)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rates = Annotated[
+    tuple[Rate, ...], BeforeValidator(lambda value: tuple(as_list(value)))
+]
 
 
 class OptimizerSpec(Named):
     """One optimizer of a study: its name, its arguments, and how its rate goes."""
 
     label: str | None = None  # for tables; its name and the arguments that vary if None
-    lr: tuple[float, ...] = ()  # of the first epoch; the registry's if empty
+    lr: Rates = ()  # of the first epoch; the registry's if empty
     schedule: Tables = ()  # the study's if empty, or constant where the paper says so
     rule: Tables = ()  # of decay, around the optimizer; several are a composition
-
-    @property
-    def points(self) -> int:
-        """How many points the grid has, that of the rule's arguments included."""
-        return super().points * math.prod(each.points for each in self.rule)
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Yield one dictionary of arguments for each point of the grid."""
@@ -127,25 +104,14 @@ class OptimizerSpec(Named):
             for rules in itertools.product(*tables):
                 yield arguments | ({"rule": list(rules)} if rules else {})
 
-    @field_validator("lr", mode="before")
-    @classmethod
-    def _floats(cls, value: Any) -> Any:
-        return tuple(float(v) if type(v) is int else v for v in as_list(value))
-
-    @field_validator("lr")
-    @classmethod
-    def _positive(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if any(not 0 < each < float("inf") for each in value):
-            raise ValueError("must be above 0 and finite")
-        return value
-
     @model_validator(mode="after")
     def _known(self) -> Self:
-        for rule in self.rule:
-            if not rule.points:
-                raise ValueError(f"an empty list leaves nothing of rule {rule.name!r}")
-        _listed(OPTIMIZERS)((self,))
-        _listed(SCHEDULES, needed=False)(self.schedule)
+        # Names and arguments are checked one by one, with their lines, by spec_file.
+        for point in itertools.islice(self.grid(), MOST_POINTS) if self.rule else ():
+            try:
+                OPTIMIZERS.check(self.name, point)
+            except TypeError as error:  # pydantic reports ValueErrors only
+                raise ValueError(str(error)) from None
         if is_own(self.name) and not self.lr:
             raise ValueError("an optimizer of your own needs lr, its learning rate")
         return self
@@ -155,17 +121,14 @@ class CellSpec(BaseModel):
     """A dataset and a network, or lists of them; and what differs from the study."""
 
     model_config = FROZEN
-    dataset: Tables
-    network: Tables
+    dataset: SomeTables
+    network: SomeTables
     deep: bool | None = None  # a user's own network takes the settings of deep ones
     # Instead of the study's:
     trials: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1, le=10_000_000)
     batch_size: int | None = Field(default=None, ge=1)
     examples: int | None = Field(default=None, ge=1)
-
-    _datasets = field_validator("dataset")(_listed(DATASETS))
-    _networks = field_validator("network")(_listed(NETWORKS))
 
 
 class Resources(BaseModel):
@@ -194,7 +157,7 @@ class StudySpec(BaseModel):
     title: str = ""
     summary: str = ""
     cells: tuple[CellSpec, ...] = ()
-    optimizers: tuple[OptimizerSpec, ...]
+    optimizers: Annotated[tuple[OptimizerSpec, ...], BeforeValidator(_as_tables)]
     trials: int = Field(default=5, ge=1)
     epochs: int = Field(default=10, ge=1, le=10_000_000)
     batch_size: int = Field(default=128, ge=1)
@@ -215,19 +178,12 @@ class StudySpec(BaseModel):
     paper: bool = False
     chosen: tuple[str, ...] = ()
 
-    _schedules = field_validator("schedule")(_listed(SCHEDULES, needed=False))
-
-    @field_validator("cells", "optimizers", "chosen", mode="before")
+    @field_validator("cells", "chosen", mode="before")
     @classmethod
     def _tuple(cls, value: Any) -> Any:
         if isinstance(value, dict):
             raise ValueError("must be a list of tables: write [[…]], not […]")
         return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("optimizers", mode="before")
-    @classmethod
-    def _bare_names(cls, value: Any) -> Any:
-        return _as_tables(value)
 
     @field_validator("name")
     @classmethod
@@ -250,13 +206,6 @@ class StudySpec(BaseModel):
         if self.trainer is not None:
             _check_trainer(self)
         return self
-
-
-def arguments_given(optimizers: tuple[OptimizerSpec, ...]) -> set[str]:
-    """Name every argument that some optimizer of a study is given."""
-    found = {key for each in optimizers for key in each.arguments}
-    found |= {"lr" for each in optimizers if each.lr}
-    return found | {"schedule" for each in optimizers if each.schedule}
 
 
 def _check_trainer(spec: StudySpec) -> None:

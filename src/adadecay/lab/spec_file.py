@@ -4,6 +4,7 @@ import re
 import sys
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from adadecay.lab.datasets import DATASETS
-from adadecay.lab.names import find_mistake
+from adadecay.lab.names import find_mistakes
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
-from adadecay.lab.registry import Registry, offer
+from adadecay.lab.registry import hint, offer
 from adadecay.lab.schedules import SCHEDULES
 from adadecay.lab.settings import method_name, shown
 from adadecay.lab.spec import CellSpec, StudySpec, as_list, as_table
@@ -60,15 +61,14 @@ def read_spec(study: str | Path, *, stored: Collection[str] = ()) -> StudySpec:
         return spec
     names = built_in_names()
     if str(study) not in names:
-        near = get_close_matches(str(study), [*stored, *names], n=1, cutoff=0.6)
         files = {each.stem: str(each) for each in sorted(path.parent.glob("*.toml"))}
         stems = get_close_matches(path.name, files, n=1, cutoff=0.6)
-        near = near or [files[stem] for stem in stems]
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        near = [f" Did you mean {files[stem]!r}?" for stem in stems]
+        meant = hint(str(study), [*stored, *names], 0.6) or "".join(near)
         here = f" Run here: {', '.join(sorted(stored))}." if stored else ""
         raise SpecError(
             f"{str(study)!r} is neither a TOML file nor a built-in study, and no study "
-            f"of that name was run here.{hint}{here} Built in: {', '.join(names)}."
+            f"of that name was run here.{meant}{here} Built in: {', '.join(names)}."
         )
     text = (STUDIES / f"{study}.toml").read_text("utf-8")
     return parse_spec(text, file=f"{study}.toml", name=str(study))
@@ -120,12 +120,11 @@ def make_spec(
         loc, message = wrong
         raise SpecError("\n".join(error_lines([error_at(loc, message)], file, text)))
     errors: list[Any] = [*_mistaken_names(values), *_inconsistent(values)]
-    said = {f"Value error, {each['msg']}" for each in errors}
     spec = None
     try:
         spec = StudySpec.model_validate(values)
     except ValidationError as error:
-        errors += [each for each in error.errors() if each["msg"] not in said]
+        errors += error.errors()
     if errors or spec is None:
         raise SpecError("\n".join(error_lines(errors, file, text)))
     return spec
@@ -140,31 +139,29 @@ def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         others = {"name", "label", "lr", "schedule", "rule"}
         others |= {"decoupled"} if "rule" in table else set()
         arguments = {key: table[key] for key in table if key not in others}
+        inside = loc if isinstance(given, str) else [*loc, "name"]
         if is_own(table["name"]):
-            message = find_mistake(kind, table["name"], arguments)
-            if message:
-                yield error_at([*loc, "name"] if given is table else loc, message)
+            for key, message in find_mistakes(kind, table["name"], arguments):
+                yield error_at([*loc, key] if inside != loc else loc, message)
         elif kind in REGISTRIES:
-            registry = REGISTRIES[kind]
-            for message in _mistaken_arguments(registry, table["name"], arguments):
-                yield error_at(loc, message)
+            try:
+                REGISTRIES[kind].get(table["name"])
+            except ValueError as error:
+                yield error_at(inside, str(error))
+            else:
+                yield from _mistaken_arguments(kind, table["name"], arguments, loc)
 
 
 def _mistaken_arguments(
-    registry: Registry, name: str, arguments: dict[str, Any]
-) -> Iterator[str]:
-    """Find an unknown name, or every argument that its row does not take."""
-    try:
-        registry.get(name)
-    except ValueError as error:
-        yield str(error)
-        return
+    kind: str, name: str, arguments: dict[str, Any], loc: list[Any]
+) -> Iterator[dict[str, Any]]:
+    """Find every argument that a registered name does not take."""
     for key, given in arguments.items():
         try:
             for each in as_list(given):
-                registry.check(name, {key: each})
+                REGISTRIES[kind].check(name, {key: each})
         except (TypeError, ValueError) as error:
-            yield str(error)
+            yield error_at([*loc, key], str(error))
 
 
 def _named_values(values: dict[str, Any]) -> Iterator[tuple[list[Any], str, Any]]:
@@ -261,7 +258,7 @@ def find_extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
 def _line(error: dict[str, Any], file: str, text: str) -> tuple[int, str]:
     """Return the line number of a mistake, 0 where unsure, and what to say of it."""
     loc = [part for part in error["loc"] if part not in ("tuple", "function-before")]
-    place, number = _place(loc), _line_number(text, _narrowed(loc, error))
+    place, number = _place(loc), _line_number(text, loc)
     start = f"{file}:{number}: " if number else f"{file}: "
     start += f"{place}: " if place else ""
     if error["type"] == "extra_forbidden":
@@ -275,15 +272,6 @@ def _line(error: dict[str, Any], file: str, text: str) -> tuple[int, str]:
     ending = "" if message.endswith("?") else "."
     line = f"{start}{message[0].lower()}{message[1:].rstrip('.')}{shown}{ending}"
     return number or 0, line
-
-
-def _narrowed(loc: list[Any], error: dict[str, Any]) -> list[Any]:
-    """Add the key that a message names: its line is nearer than its table's."""
-    quoted = re.search(r"argument of .*: '(\w+)'|Argument '(\w+)' of", error["msg"])
-    if quoted and loc:
-        return [*loc, quoted[1] or quoted[2]]
-    named = re.match(r"(Value error, )?Unknown \w+ '", error["msg"])
-    return [*loc, "name"] if named else loc
 
 
 def _short(value: object) -> str:
@@ -301,28 +289,26 @@ def _place(loc: list[Any]) -> str:
 def _allowed_keys(loc: list[Any]) -> str:
     model = CellSpec if loc[0] == "cells" else StudySpec
     allowed = list(model.model_fields)
-    near = get_close_matches(str(loc[-1]), allowed, n=1, cutoff=0.5)
-    if near:
-        return f" Did you mean {near[0]!r}?"
-    return f" Allowed: {', '.join(allowed)}."
+    return hint(str(loc[-1]), allowed, 0.5) or f" Allowed: {', '.join(allowed)}."
 
 
 def _line_number(text: str, loc: list[Any]) -> int | None:
     """Find the line of a key, or of the table that holds it; None where unsure."""
-    keys = [part for part in loc if isinstance(part, str)]
-    if not text or not keys:
-        return None
-    lines, start = text.splitlines(), 0
-    if len(loc) > 1 and isinstance(loc[1], int):
-        header = re.compile(rf"\s*\[\[\s*{re.escape(keys[0])}\s*\]\]")
-        tables = [i for i, line in enumerate(lines) if header.match(line)]
-        if loc[1] >= len(tables):
-            return None
-        start = tables[loc[1]]
-        keys = keys[1:] or keys
-    for i in range(start, len(lines)):
-        if re.match(rf"\s*[\"']?{re.escape(keys[0])}[\"']?\s*[=.]", lines[i]):
-            return i + 1
-        if i > start and re.match(r"\s*\[", lines[i]) and start:
-            break
-    return start + 1 if start else None
+    table: list[Any] = []
+    counts, deepest, found = Counter[str](), 0, None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
+            table = _keys(header[2])
+            if header[1] == "[[":
+                counts[table[0]] += 1
+            if counts[table[0]]:  # [cells.network] is of the last [[cells]]
+                table.insert(1, counts[table[0]] - 1)
+        key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
+        path = table + _keys(key[1]) if key else table if header else []
+        if len(path) > deepest and path == loc[: len(path)]:
+            deepest, found = len(path), number
+    return found
+
+
+def _keys(dotted: str) -> list[Any]:
+    return [part.strip(" \"'") for part in dotted.split(".")]

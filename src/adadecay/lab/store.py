@@ -127,15 +127,6 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             _replace(path, _json({**spec, "file": place, "variant": variant}))
 
-    def set_aside(self, trial_id: str) -> Path:
-        """Move the folder of a damaged trial away, and return where it is now."""
-        folder = trial_folder(self.root, trial_id)
-        with _explained(self.root):
-            place = self.root / "damaged" / f"{trial_id}-{time.time_ns()}"
-            place.parent.mkdir(exist_ok=True)
-            folder.rename(place)
-        return place
-
     def begin(
         self, trial_id: str, record: Mapping[str, Any], *, epoch: int
     ) -> list[dict[str, Any]]:
@@ -145,7 +136,7 @@ class Store:
             folder.mkdir(parents=True, exist_ok=True)
             if epoch == 0:
                 (folder / "checkpoint").unlink(missing_ok=True)
-            for stale in ("failed.json", "done.json"):  # done: only if it was damaged
+            for stale in ("failed.json", "done.json"):  # done: only if it was altered
                 (folder / stale).unlink(missing_ok=True)
             _replace(folder / "trial.json", _json(record))
             log = folder / "epochs.jsonl"

@@ -139,7 +139,10 @@ class Study:
         return read_tables(self.plan, self.folder, logs=False).trials
 
     def report(self, path: str | Path) -> Path:
-        """Write the report as one HTML file that needs nothing else; return it."""
+        """Write the report as one HTML file that needs nothing else; return it.
+
+        Its folder is made when missing.
+        """
         from adadecay.lab import report
 
         return report.write(self, path)
@@ -171,7 +174,7 @@ class Study:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the figures of the report as Altair charts, by name."""
+        """Return the figures of the report as Altair charts, by name, in its order."""
         from adadecay.lab.report import figures
 
         return figures(self)
@@ -219,7 +222,6 @@ def run(
     cudnn_benchmark: bool = False,
     checkpoint_seconds: float = 60.0,
     attempts: int = ATTEMPTS,
-    rerun_damaged: bool = False,
     progress: bool = True,
     plain: bool = False,
     watch: Callable[[Event], None] | None = None,
@@ -238,8 +240,6 @@ def run(
         cudnn_benchmark: whether cuDNN tries its algorithms and takes the fastest.
         checkpoint_seconds: the least time between two checkpoints of a trial.
         attempts: how often a trial whose worker dies is tried.
-        rerun_damaged: whether to run trials again whose files were altered or cannot be
-            read; the old files go to ``damaged`` in the results folder.
         progress: whether to show how far it is.
         plain: show it as lines, on a terminal too.
         watch: called with every event after it was written, instead of that.
@@ -267,13 +267,7 @@ def run(
         if progress and not watch:
             view = watching(study, engine.workers, plain=plain)
         with view as called:
-            return drive(
-                study,
-                engine,
-                attempts=attempts,
-                rerun_damaged=rerun_damaged,
-                **called,
-            )
+            return drive(study, engine, attempts=attempts, **called)
 
 
 def fetch_data(study: Study) -> None:

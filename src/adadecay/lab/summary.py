@@ -21,7 +21,7 @@ from adadecay.lab.files import (
 )
 from adadecay.lab.plan import Plan, Trial
 from adadecay.lab.scoring import trimmed_average
-from adadecay.lab.settings import Setting, baseline_settings, nothing_compared
+from adadecay.lab.settings import nothing_compared, rivals
 from adadecay.lab.spec_file import SpecError
 
 
@@ -60,18 +60,11 @@ class Estimate:
 
 
 def find_uncompared(plan: Plan) -> str | None:
-    """Say so if the baseline that a study names leaves nothing to compare."""
+    """Return why nothing is compared, if the named baseline leaves nothing."""
     baseline = plan.spec.baseline
-    cells: dict[str, list[Setting]] = {}
-    for trial in plan.trials if baseline is not None else ():
-        if trial.number == 0:
-            cells.setdefault(trial.cell.name, []).append(trial.setting)
-    if baseline is None or any(
-        0 < len(baseline_settings(members, baseline)) < len(members)
-        for members in cells.values()
-    ):
+    if baseline is None or any(rivals(plan.settings, baseline)):
         return None
-    labels = dict.fromkeys(each.label for some in cells.values() for each in some)
+    labels = dict.fromkeys(each.label for each in plan.settings)
     return nothing_compared(baseline, list(labels))
 
 

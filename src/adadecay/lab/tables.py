@@ -33,24 +33,13 @@ NUMBERS: Final = (
 )
 APART: Final = ("epoch", "rates", "evaluation_seconds")
 SETTING_SCHEMA: Final[dict[str, type]] = {
-    "trial": str,
-    "cell": str,
-    "dataset": str,
-    "network": str,
-    "optimizer": str,
-    "optimizer_name": str,
-    "arguments": str,
-    "weight_decay": float,
-    "alpha": float,
-    "dropout": float,
+    **dict.fromkeys(("trial", "cell", "dataset", "network", "optimizer"), str),
+    **dict.fromkeys(("optimizer_name", "arguments"), str),
+    **dict.fromkeys(("weight_decay", "alpha", "dropout"), float),
     "schedule": str,
     "width": float,
-    "number": int,
-    "seed": int,
-    "epochs": int,
-    "score_name": str,
-    "method": str,
-    "setting": str,
+    **dict.fromkeys(("number", "seed", "epochs"), int),
+    **dict.fromkeys(("score_name", "method", "setting"), str),
 }
 STATE_SCHEMA: Final[dict[str, type]] = {
     "trial": str,
@@ -71,28 +60,18 @@ THETA_SCHEMA: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What a results folder holds of a plan.
+    """What a results folder holds of a plan."""
 
-    Args:
-        trials: one row for each planned trial: its setting, how far it is, and why it
-            failed.
-        epochs: one row for each trial id and epoch.
-        thetas: one row for each trial id, epoch and tensor with a θ.
-        origins: every commit, version and machine that the trials were run with.
-    """
-
-    trials: pl.DataFrame
-    epochs: pl.DataFrame
-    thetas: pl.DataFrame
-    origins: dict[str, tuple[str, ...]]
+    trials: pl.DataFrame  # a planned trial: its setting, how far it is, why it failed
+    epochs: pl.DataFrame  # a trial id and epoch
+    thetas: pl.DataFrame  # a trial id, epoch and tensor with a θ
+    origins: dict[str, tuple[str, ...]]  # commits, versions and machines
 
     def results(self, *columns: str, failed: bool = False) -> pl.DataFrame:
         """Return one row for each trial and epoch that is recorded.
 
-        Args:
-            *columns: those that are wanted, as far as they are there; all by default.
-            failed: whether a trial that failed without any has a row without epoch and
-                score. Otherwise nothing would tell that it was ever tried.
+        Of ``columns``, those that are there; all by default. With ``failed``, a trial
+        that failed before its first epoch has a row, too: nothing else tells of it.
         """
         settings = self.trials.select(*SETTING_SCHEMA, "status")
         if columns:
@@ -158,13 +137,7 @@ def _setting_row(trial: Trial) -> dict[str, Any]:
 
 
 def read_tables(plan: Plan, root: Path, *, logs: bool = True) -> Tables:
-    """Return everything that a results folder holds of a plan.
-
-    Args:
-        plan: the study's trials.
-        root: the results folder.
-        logs: whether to read what was recorded in each epoch.
-    """
+    """Return what a results folder holds of a plan, with or without its epochs."""
     check_format(root)
     states: dict[str, State] = {}
     origins: dict[str, dict[str, None]] = {}

@@ -14,14 +14,13 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from adadecay.lab.provenance import version
-from adadecay.lab.registry import load_object
+from adadecay.lab.registry import load_object, no_module
 from adadecay.lab.settings import TrialDefinition
 
 LIVE = "adadecay_live"  # the module that holds functions with no file, as in a notebook
@@ -58,24 +57,17 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def source_digest(name: str) -> str:
-    """Return sixteen digits for the code that ``"package.module:function"`` stands for.
-
-    What is installed, and this package, is known by its version: the module counts, and
-    what it imports does not.
-    """
+    """Return sixteen digits for the code that ``"package.module:function"`` names."""
     module, _, attribute = name.partition(":")
     if module == LIVE:
         function = getattr(sys.modules[LIVE], attribute)
         return _hash([inspect.getsource(function)])
-    code = _locate(module)
-    if code is None:
-        raise ValueError(
-            f"{name!r} names the module {module!r}, which is neither installed nor in "
-            f"the current folder."
-        )
+    root, own = _locate(module)
+    if root is None:
+        raise ValueError(f"{no_module(name, module)}.")
     top = module.partition(".")[0]
-    sources = {"": "" if code.follows else str(version(top))}
-    for each, file, tree in code.walk([module]):
+    sources = {"": "" if own else str(version(top))}
+    for each, file, tree in _walk(root, [module], follow=own):
         if tree is None:
             sources[each] = hashlib.sha256(file.read_bytes()).hexdigest()
         else:
@@ -108,41 +100,41 @@ def _find(module: str, path: list[str]) -> ModuleSpec | None:
     return found
 
 
-@dataclass(frozen=True)
-class _Code:
-    """Where the modules of a top-level package are, and whether imports count."""
-
-    root: Path  # the folder that the package is imported from
-    follows: bool
-
-    def walk(self, waiting: list[str]) -> Iterator[tuple[str, Path, ast.Module | None]]:
-        """Yield modules and, where that counts, those beside them that they import."""
-        seen: set[str] = set()
-        while waiting:
-            name = waiting.pop()
-            spec = _find(name, [str(self.root)])
-            if name in seen or spec is None or spec.origin is None:
-                continue
-            seen.add(name)
-            file = Path(spec.origin)
-            if file.suffix != ".py":
-                yield name, file, None
-                continue
-            tree = ast.parse(file.read_bytes(), filename=str(file))
-            yield name, file, tree
-            if self.follows:
-                waiting += _imports(tree, name, package=file.name == "__init__.py")
+Modules = Iterator[tuple[str, Path, ast.Module | None]]
 
 
-def _locate(module: str) -> _Code | None:
+def _walk(root: Path, waiting: list[str], *, follow: bool) -> Modules:
+    """Yield modules and, where that counts, those beside them that they import."""
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        spec = _find(name, [str(root)])
+        if name in seen or spec is None or spec.origin is None:
+            continue
+        seen.add(name)
+        file = Path(spec.origin)
+        if file.suffix != ".py":
+            yield name, file, None
+            continue
+        tree = ast.parse(file.read_bytes(), filename=str(file))
+        yield name, file, tree
+        if follow:
+            waiting += _imports(tree, name, package=file.name == "__init__.py")
+
+
+def _locate(module: str) -> tuple[Path | None, bool]:
+    """Return the folder that a module is imported from, and whether it is a user's.
+
+    What is installed, and this package, is known by its version: imports do not count.
+    """
     found = find_module(module)
     if found is None or found.origin is None:
-        return None
+        return None, False
     file = Path(found.origin)
     levels = module.count(".") + (1 if file.name == "__init__.py" else 0)
     root = file.parents[levels]
     installed = root.name in INSTALLED or module.partition(".")[0] == PACKAGE
-    return _Code(root, not installed)
+    return root, not installed
 
 
 def source_files(name: str) -> dict[Path, Path]:
@@ -151,12 +143,13 @@ def source_files(name: str) -> dict[Path, Path]:
     There are none for what is installed, which is installed there as well.
     """
     module = name.partition(":")[0]
-    code = _locate(module)
-    if code is None or not code.follows:
+    root, own = _locate(module)
+    if root is None or not own:
         return {}
     parts = module.split(".")
     above = [".".join(parts[: n + 1]) for n in range(len(parts))]
-    return {at.relative_to(code.root): at for _, at, _ in code.walk(above)}
+    walked = _walk(root, above, follow=True)
+    return {at.relative_to(root): at for _, at, _ in walked}
 
 
 def _imports(tree: ast.AST, module: str, *, package: bool) -> list[str]:
@@ -198,8 +191,8 @@ def _imported_digest(name: str) -> str:
         return source_digest(name)
     load_object(name)
     loaded: dict[str, object] = {}
-    code = _locate(module)
-    for each, file, _ in code.walk([module]) if code is not None else ():
+    root, own = _locate(module)
+    for each, file, _ in _walk(root, [module], follow=own) if root is not None else ():
         spec = sys.modules[each].__spec__ if each in sys.modules else None
         if spec is None or spec.origin is None:
             continue

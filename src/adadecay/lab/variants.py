@@ -1,6 +1,7 @@
 """Variants: a study with something changed, under another name."""
 
 import hashlib
+import itertools
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.settings import brackets, optimizer_labels, rule_label, short_names
-from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec, arguments_given
+from adadecay.lab.spec import CellSpec, Named, OptimizerSpec, StudySpec
 from adadecay.lab.spec_file import SpecError, make_spec, optimizer_names
 
 Some = TypeVar("Some", bound=Named)
@@ -23,7 +24,7 @@ class Variant:
     """A study with something changed.
 
     Args:
-        base: name of the study, or the variant that was changed further.
+        base: name of the study.
         changes: what was changed, in order: a key of the study and its value, or a kind
             (dataset, network, optimizer) and the names that were kept of it.
 
@@ -36,35 +37,25 @@ class Variant:
         'adadecay run paper/alpha --trials 3 --only network=nn-2'
     """
 
-    base: "str | Variant"
+    base: str
     changes: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def study(self) -> str:
-        """The name of the study without any change."""
-        return self.base if isinstance(self.base, str) else self.base.study
 
     @property
     def name(self) -> str:
         """What the variant is called, also as a folder."""
-        before = self.base if isinstance(self.base, str) else self.base.name
         if not self.changes:
-            return before
-        said = (f"{key}={_text(key, value)}" for key, value in self.changes)
-        plain = ",".join(said)
+            return self.base
+        plain = ",".join(f"{key}={_text(key, value)}" for key, value in self.changes)
         text = re.sub(r"[^A-Za-z0-9_.=+,:()-]", "", plain.replace("/", "."))
         if len(text) < len(plain.replace(" ", "")):  # a label's other characters
             text += "-" + hashlib.sha256(plain.encode()).hexdigest()[:6]
-        inside = before.endswith("]")
-        return f"{before[:-1]},{text}]" if inside else f"{before}[{text}]"
+        inside = self.base.endswith("]")  # of a variant that earlier versions stored
+        return f"{self.base[:-1]},{text}]" if inside else f"{self.base}[{text}]"
 
     @property
     def command(self) -> str:
         """The command that runs it."""
-        if isinstance(self.base, Variant):
-            words = [self.base.command]
-        else:
-            words = ["adadecay run", shlex.quote(self.base)]
+        words = ["adadecay run", shlex.quote(self.base)]
         for key, value in self.changes:
             if key in KINDS:
                 kept = f"{key}={','.join(value)}"
@@ -75,18 +66,21 @@ class Variant:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as they are stored with the study."""
-        base = self.base if isinstance(self.base, str) else self.base.to_json()
-        return {"base": base, "changes": [list(pair) for pair in self.changes]}
+        return {"base": self.base, "changes": [list(pair) for pair in self.changes]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Variant":
         """Return the variant that :meth:`to_json` was called on."""
-        base = values["base"]
+        base: Any = values["base"]
+        before: tuple[tuple[str, Any], ...] = ()
+        if not isinstance(base, str):  # as earlier versions stored the variant of one
+            inner = cls.from_json(base)
+            base, before = inner.base, inner.changes
         changes = (
             (key, tuple(value) if isinstance(value, list) else value)
             for key, value in values["changes"]
         )
-        return cls(base if isinstance(base, str) else cls.from_json(base), (*changes,))
+        return cls(base, (*before, *changes))
 
 
 def _text(key: str, value: Any) -> str:
@@ -124,7 +118,7 @@ def vary(
     said = changes | kept | ({} if width is None else {"width": width})
     if not said:
         return spec, before
-    variant = Variant(before if before.changes else before.base, (*said.items(),))
+    variant = Variant(before.base, (*before.changes, *said.items()))
     cells = [
         cell.model_copy(update={key: None for key in changes if hasattr(cell, key)})
         for cell in spec.cells
@@ -133,21 +127,26 @@ def vary(
     for kind, names in kept.items():
         known: set[str] = set()
         if kind == "optimizer":
-            optimizers = _pick(_optimizer_options(spec, short), names, known)
+            optimizers = _pick(_optimizer_points(spec, short), names, known)
         else:
             cells = [
                 cell.model_copy(update={kind: tuple(rest)})
                 for cell in cells
-                if (rest := _pick(_options(getattr(cell, kind), short), names, known))
+                if (rest := _pick(_points(getattr(cell, kind), short), names, known))
             ]
-        _require_all(kind, names, known)
+        for name in names:
+            if name not in known:
+                raise SpecError(
+                    f"--only {kind}={name}: this study has no such {kind}; it has "
+                    f"{', '.join(sorted(known))}."
+                )
     if width is not None:
         cells = [_with_width(cell, width) for cell in cells]
     values = spec.model_dump(exclude_unset=True) | changes
     tables = [each.model_dump(exclude_unset=True) for each in optimizers]
     if not any(spec.baseline in optimizer_names(table) for table in tables):
         values.pop("baseline", None)
-    given = arguments_given(tuple(optimizers))
+    given = {key for table in tables for key in table}
     values["chosen"] = [each for each in spec.chosen if each in given]
     values["name"] = variant.name
     values["cells"] = [cell.model_dump(exclude_unset=True) for cell in cells]
@@ -156,75 +155,46 @@ def vary(
 
 
 def _pick(
-    options: Iterable[tuple[Some, set[str], dict[str, Some]]],
-    names: Sequence[str],
-    known: set[str],
+    points: Iterable[tuple[Some, set[str]]], names: Sequence[str], known: set[str]
 ) -> list[Some]:
-    """Keep what is called so, or else those points of its grid that are.
-
-    Every name that there is joins ``known``.
-    """
+    """Keep the points of grids that are called so; every name joins ``known``."""
     kept: list[Some] = []
-    for whole, called, points in options:
-        known |= {*called, *points}
+    for point, called in points:
+        known |= called
         if called & set(names):
-            kept.append(whole)
-        else:
-            kept += [point for label, point in points.items() if label in names]
+            kept.append(point)
     return kept
 
 
-def _options(
+def _points(
     given: Iterable[Named], short: dict[str, str]
-) -> Iterator[tuple[Named, set[str], dict[str, Named]]]:
-    """Yield each dataset or network, its names, and each point of its grid by label."""
+) -> Iterator[tuple[Named, set[str]]]:
+    """Yield each point of the grids of datasets or networks, and its names."""
     for each in given:
-        points = {
-            short[each.name] + brackets(point): Named(name=each.name, **point)
-            for point in each.grid()
-        }
-        yield each, {each.name, short[each.name]}, points
-
-
-def _optimizer_options(
-    spec: StudySpec, short: dict[str, str]
-) -> Iterator[tuple[OptimizerSpec, set[str], dict[str, OptimizerSpec]]]:
-    """Yield each optimizer, its names, and each point of its grid by label."""
-    points = [point for each in spec.optimizers for point in _optimizer_points(each)]
-    in_tables = optimizer_labels(spec, [(each, said) for each, said, _ in points])
-    # A label is meant first: "sgd" is the one so called, not every labelled sgd.
-    labels = {each.label or each.name for each in spec.optimizers}
-    for each in spec.optimizers:
-        called = {each.name, short[each.name]} - labels | {each.label or each.name}
-        own = {
-            label: point
-            for (owner, _, point), (_, label) in zip(points, in_tables, strict=True)
-            if owner is each and label not in labels
-        }
-        yield each, called, own
+        for point in each.grid():
+            called = {each.name, short[each.name], short[each.name] + brackets(point)}
+            yield Named(name=each.name, **point), called
 
 
 def _optimizer_points(
-    each: OptimizerSpec,
-) -> Iterator[tuple[OptimizerSpec, dict[str, Any], OptimizerSpec]]:
-    """Yield each point of an optimizer's grid: its owner, what labels say, itself."""
-    rest = each.model_dump(exclude_unset=True, include={"name", "label", "schedule"})
-    for arguments in each.grid():
-        for lr in each.lr or (None,):
+    spec: StudySpec, short: dict[str, str]
+) -> Iterator[tuple[OptimizerSpec, set[str]]]:
+    """Yield each point of the optimizers' grids, and its names."""
+    points = []
+    for each in spec.optimizers:
+        keys = {"name", "label", "schedule"}
+        rest = each.model_dump(exclude_unset=True, include=keys)
+        for arguments, lr in itertools.product(each.grid(), each.lr or (None,)):
             rate = {} if lr is None else {"lr": lr}
-            point = OptimizerSpec.model_validate({**rest, **arguments, **rate})
             said = dict(arguments) | rate
             said |= {"rule": rule_label(arguments["rule"])} if each.rule else {}
-            yield each, said, point
-
-
-def _require_all(kind: str, names: Sequence[str], present: set[str]) -> None:
-    for name in names:
-        if name not in present:
-            raise SpecError(
-                f"--only {kind}={name}: this study has no such {kind}; it has "
-                f"{', '.join(sorted(present))}."
-            )
+            points.append((each, said, {**rest, **arguments, **rate}))
+    in_tables = optimizer_labels(spec, [(each, said) for each, said, _ in points])
+    # A label is meant first: "sgd" is the one so called, not every labelled sgd.
+    labels = {each.label or each.name for each in spec.optimizers}
+    for (each, _, point), (_, label) in zip(points, in_tables, strict=True):
+        others = {each.name, short[each.name], label} - labels
+        yield OptimizerSpec.model_validate(point), others | {each.label or each.name}
 
 
 def _with_width(cell: CellSpec, width: float) -> CellSpec:

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "isa.hpp"
@@ -18,6 +19,14 @@
 
 using namespace adadecay;
 using Real = long double;
+
+// Here there is no OpenMP, and sanitizers see threads of the standard library best.
+void adadecay::run_on_threads(int count, void (*work)(void*), void* data) {
+  std::vector<std::thread> others;
+  for (int k = 1; k < count; ++k) others.emplace_back(work, data);
+  work(data);
+  for (std::thread& other : others) other.join();
+}
 
 namespace {
 
@@ -41,7 +50,7 @@ double get(const char* at, Type type, int64_t i) {
 }
 
 BFloat16 to_bfloat16(float x) {  // rounds to nearest even
-  const uint32_t bits = bits_of(x);
+  const uint32_t bits = bits_as<uint32_t>(x);
   return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
@@ -61,7 +70,7 @@ struct Block {
   std::unique_ptr<char[]> memory;
   char* start;
   Block(int64_t size, Type type) {
-    const int64_t element = kBytes[static_cast<int>(type)];
+    const int64_t element = bytes_of(type);
     const int64_t skipped = whole(0, 9) * element;
     memory.reset(new char[skipped + size * element]);
     start = memory.get() + skipped;
@@ -230,7 +239,8 @@ int main(int count, char** words) {
     }
     std::vector<Moments> known;  // as another rank would hand them back
     if (!p.options.unit_mean && coin()) {
-      known = compute_moments(*isa, plan, tensors, p.options.threads);
+      known.resize(plan.layers.size());
+      compute_moments(*isa, plan, tensors, p.options.threads, known.data());
     }
     take_step(*isa, plan, tensors, p.options, known.empty() ? nullptr : known.data());
     if (!check(p)) {

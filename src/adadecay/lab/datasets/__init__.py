@@ -22,7 +22,6 @@ from adadecay.lab.registry import Entry, Registry, read_argument, read_entries
 
 if TYPE_CHECKING:
     from adadecay.lab.datasets.batches import Batches
-    from adadecay.lab.datasets.fetch import FetchOptions
 
 __all__ = [
     "DATASETS",
@@ -66,12 +65,14 @@ def _entry(spec: DatasetSpec) -> Entry:
     )
 
 
-def load_images(name: str, options: FetchOptions) -> Dataset:
+def load_images(
+    name: str, *, folder: str | Path | None = None, offline: bool = False
+) -> Dataset:
     """Return MNIST, Fashion-MNIST or CIFAR-10, fetching it first if need be."""
     from adadecay.lab.datasets.fetch import obtain
 
     spec = CATALOG[name]
-    arrays, _ = open_arrays(obtain(spec, options), spec.parts)
+    arrays, _ = open_arrays(obtain(spec, folder=folder, offline=offline), spec.parts)
     return Dataset(
         name=name,
         train=_split(spec, "train", arrays),
@@ -82,7 +83,6 @@ def load_images(name: str, options: FetchOptions) -> Dataset:
         scale=255.0,
         augment=spec.augment,
         digest=joint_digest(spec.parts),
-        input_shape=spec.input_shape,
     )
 
 
@@ -95,11 +95,7 @@ def _split(spec: DatasetSpec, split: str, arrays: Mapping[str, Any]) -> Split:
 
 
 def load_digits(
-    name: str = "digits",
-    options: FetchOptions | None = None,
-    *,
-    rows: int | None = None,
-    enlarge: int = 1,
+    name: str = "digits", *, rows: int | None = None, enlarge: int = 1
 ) -> Dataset:
     """Return the digits, checked like every other dataset."""
     from sklearn import datasets
@@ -116,12 +112,8 @@ def load_digits(
         train=Split(inputs[train][:rows], labels[train][:rows]),
         test=Split(inputs[test][:rows], labels[test][:rows]),
         classes=tuple("0123456789"),
-        mean=None,
-        std=None,
         scale=16.0,
-        augment=None,
         digest=joint_digest(_DIGITS),
-        input_shape=inputs.shape[1:],
     )
 
 
@@ -129,8 +121,7 @@ def load_custom(name: str, arguments: Mapping[str, Any]) -> Dataset:
     """Return a user's own dataset; its function gets every argument."""
     from adadecay.lab.datasets.custom import make_custom
 
-    checked = DATASETS.check(name, dict(arguments))
-    return make_custom(name, DATASETS.get(name).load()(**checked))
+    return make_custom(name, DATASETS.get(name).load()(**arguments))
 
 
 DATASETS = Registry(
@@ -143,7 +134,6 @@ def load(
     name: str,
     *,
     folder: str | Path | None = None,
-    source: str | None = None,
     offline: bool = False,
     **arguments: Any,
 ) -> Dataset:
@@ -152,9 +142,8 @@ def load(
     Args:
         name: ``"mnist"``, ``"fashion-mnist"``, ``"cifar-10"``, ``"digits"``, or
             ``"package.module:function"`` for a user's own.
-        folder: where the files were put by hand.
-        source: the only kind of source to use: cache, folder, system, official or
-            package. Any but the cache is read again even if the cache has the data.
+        folder: where the files were put by hand; they are read even if the cache has
+            the data.
         offline: whether to leave servers and package clients alone.
         **arguments: those of the dataset (``adadecay list datasets``), as
             ``standardize=True``, or of a user's own function.
@@ -172,16 +161,15 @@ def load(
         ((1437, 1, 8, 8), dtype('uint8'))
     """
     entry = DATASETS.get(name)
+    given = {"folder": folder, "offline": offline}
+    options = {key: value for key, value in given.items() if value}
     if entry.own:
-        ours = {"folder": folder, "source": source, "offline": offline}
-        given = {key: value for key, value in ours.items() if value}
-        return load_custom(name, arguments | given)
+        return load_custom(name, arguments | options)
     checked = DATASETS.check(name, arguments)
     standardize = checked.pop("standardize", False)
-    from adadecay.lab.datasets.fetch import FetchOptions
-
-    options = FetchOptions(None if folder is None else Path(folder), source, offline)
-    dataset: Dataset = entry.load()(name, options, **checked)
+    if name in CATALOG:
+        checked |= options
+    dataset: Dataset = entry.load()(name, **checked)
     return standardized(dataset) if standardize else dataset
 
 

@@ -1,7 +1,6 @@
 """Batches without a DataLoader: the split lives on the device, an epoch is slices."""
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from adadecay.lab.datasets.dataset import Augment, Dataset, Split
+from adadecay.lab.registry import load_object
 
 PADDING = 4
 
@@ -59,9 +59,6 @@ def crop_and_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     return shift_and_flip(images, top, left, flip)
 
 
-AUGMENTS: Mapping[str, Augment] = MappingProxyType({"crop-and-flip": crop_and_flip})
-
-
 class Batches:
     """The batches of one split, prepared as its dataset says.
 
@@ -97,19 +94,15 @@ class Batches:
             raise ValueError(f"A split of {dataset.name} is empty; batches need rows.")
         self.batch_size = batch_size
         self.device = torch.device(device)
-        self._augment = _augment_of(dataset) if augment else None
+        named = dataset.augment
+        change = load_object(named) if isinstance(named, str) else named
+        self._augment: Augment | None = change if augment else None
         self._scale = dataset.scale
         self._shift, self._factor = _normalisation(dataset, self.device)
         self._inputs = _on_device(split.inputs, self.device)
         self._targets = _as_targets(_on_device(split.targets, self.device))
-        # Floats need no more room when prepared: done once, unless an augmentation
-        # has to see them raw.
-        self._ready = False
         if self._inputs.is_floating_point():
             self._inputs = self._inputs.to(torch.float32)
-            if self._augment is None:
-                self._inputs = self._normalise(self._inputs)
-                self._ready = True
 
     def __len__(self) -> int:
         return (self.rows - 1) // self.batch_size + 1
@@ -134,17 +127,12 @@ class Batches:
         """Yield every row once, in order and never augmented, for evaluation."""
         for start in range(0, self.rows, self.batch_size):
             rows = slice(start, start + self.batch_size)
-            # A caller may change a batch in place; the rows themselves must not move.
-            inputs = self._inputs[rows]
-            if self._ready or not inputs.is_floating_point():
-                inputs = inputs.clone()
-            yield self._normalise(inputs), self._targets[rows].clone()
+            yield self._normalise(self._inputs[rows]), self._targets[rows].clone()
 
     def _normalise(self, inputs: Tensor) -> Tensor:
-        if self._ready:
-            return inputs
+        """Return a copy as a network takes it, which a caller may change in place."""
         if not inputs.is_floating_point() and inputs.dtype != torch.uint8:
-            return inputs  # tokens and the like
+            return inputs.clone()  # tokens and the like
         if self._shift is None or self._factor is None:
             return inputs / self._scale
         return inputs.to(torch.float32, copy=True).sub_(self._shift).mul_(self._factor)
@@ -163,17 +151,6 @@ def _as_targets(targets: Tensor) -> Tensor:
     if targets.dtype == torch.bool or targets.is_complex():
         return targets
     return targets.to(torch.int64)
-
-
-def _augment_of(dataset: Dataset) -> Augment | None:
-    if not isinstance(dataset.augment, str):
-        return dataset.augment
-    if dataset.augment not in AUGMENTS:
-        raise ValueError(
-            f"Dataset {dataset.name} asks for the augmentation {dataset.augment!r}; "
-            f"known are {', '.join(AUGMENTS)}, or a function of batch and generator."
-        )
-    return AUGMENTS[dataset.augment]
 
 
 def _normalisation(

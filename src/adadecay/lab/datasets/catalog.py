@@ -5,10 +5,8 @@ for the digest of all and one for where they came from. It is mapped rather than
 and appears complete or not at all.
 """
 
-import errno
 import hashlib
 import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -175,14 +173,14 @@ def _record_type(parts: Mapping[str, Part]) -> np.dtype[np.void]:
 
 def write(path: Path, arrays: Arrays, parts: Mapping[str, Part], source: str) -> None:
     """Write ``arrays`` to ``path``, durably."""
-    record = _record_type(parts)
-    header = {"descr": npy.dtype_to_descr(record), "fortran_order": False, "shape": ()}
+    record = np.zeros((), _record_type(parts))
+    record["digest"], record["source"] = joint_digest(parts).encode(), source.encode()
+    for name in parts:
+        record[name] = arrays[name]
     with path.open("wb") as file:
-        npy.write_array_header_1_0(file, header)
-        file.write(joint_digest(parts).encode())
-        file.write(source.encode()[:_SOURCE_BYTES].ljust(_SOURCE_BYTES, b"\0"))
-        for name in sorted(parts):
-            file.write(np.ascontiguousarray(arrays[name]).data)
+        # np.save would not notice that the disk is full.
+        npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(record))
+        file.write(record.tobytes())
         file.flush()
         os.fsync(file.fileno())
     path.chmod(0o644)  # a cache may be shared, and scratch files are private
@@ -193,9 +191,6 @@ def open_arrays(
 ) -> tuple[dict[str, NDArray[np.uint8]], str]:
     """Map the file at ``path``; return its arrays and where they came from."""
     try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EINVAL, "Not a file")  # opening a pipe would wait
         # Copy-on-write: torch takes only writable arrays, and the file must not change.
         record = npy.open_memmap(path, mode="c")
     except FileNotFoundError:
@@ -207,9 +202,8 @@ def open_arrays(
         ) from None
     except Exception as error:  # a foreign header fails in many ways
         raise BadDataError(f"{path} is no array of NumPy, or a part of one") from error
-    if record.dtype != _record_type(parts) or record.shape != ():
-        raise BadDataError(f"{path} was written for other data")
-    if record["digest"] != joint_digest(parts).encode():
+    same = record.dtype == _record_type(parts) and record.shape == ()
+    if not same or record["digest"] != joint_digest(parts).encode():
         raise BadDataError(f"{path} was written for other data")
     if path.stat().st_size != record.offset + record.nbytes:
         raise BadDataError(f"{path} has more bytes than belong")

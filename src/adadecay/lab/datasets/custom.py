@@ -47,7 +47,6 @@ def make_custom(name: str, returned: Any) -> Dataset:
         scale=float(options.get("scale") or (255.0 if pixels else 1.0)),
         augment=options.get("augment"),
         digest=_digest(train, test),
-        input_shape=train.inputs.shape[1:],
     )
 
 
@@ -134,19 +133,16 @@ def _read_split(name: str, part: str, given: Any) -> Split:
     return Split(inputs, targets)
 
 
-def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read_rows(where: str, rows: Any) -> list[NDArray[Any]]:
     """Read a map-style dataset, and find out whether it is the same the next time."""
     if not len(rows):
         raise ValueError(f"{where} is empty.")
     with _seeded():
-        first = _read_row(where, rows, 0)
-        columns = [np.empty((len(rows), *x.shape), x.dtype) for x in first]
-        for index in range(len(rows)):
-            _place(where, columns, index, _read_row(where, rows, index))
+        read = [_read_row(where, rows, index) for index in range(len(rows))]
         probed = [_read_row(where, rows, i) for i in range(min(len(rows), _PROBED))]
-    for index, again in enumerate(probed):
+    for index, (before, again) in enumerate(zip(read, probed, strict=False)):
         floats = again[0].dtype.kind in "fc"
-        if not np.array_equal(again[0], columns[0][index], equal_nan=floats):
+        if not np.array_equal(again[0], before[0], equal_nan=floats):
             warnings.warn(
                 f"{where} gives another input each time it is asked for row {index}; "
                 f"it is read once, which freezes its random transform: return a "
@@ -155,7 +151,13 @@ def _read_rows(where: str, rows: Any) -> tuple[NDArray[Any], NDArray[Any]]:
                 stacklevel=5,
             )
             break
-    return columns[0], columns[1]
+    for index, row in enumerate(read):
+        if [x.shape for x in row] != [x.shape for x in read[0]]:
+            raise ValueError(
+                f"Row {index} of {where} has shape {row[0].shape}, row 0 has "
+                f"{read[0][0].shape}; all must be equal."
+            )
+    return [np.stack(column) for column in zip(*read, strict=True)]
 
 
 def _read_row(where: str, rows: Any, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -163,18 +165,6 @@ def _read_row(where: str, rows: Any, index: int) -> tuple[NDArray[Any], NDArray[
     if not isinstance(row, tuple | list) or len(row) != 2:
         raise TypeError(f"Row {index} of {where} is not a pair (input, target).")
     return _as_array(where, row[0]), _as_array(where, row[1])
-
-
-def _place(
-    where: str, columns: list[NDArray[Any]], index: int, row: tuple[NDArray[Any], ...]
-) -> None:
-    for column, value in zip(columns, row, strict=True):
-        if value.shape != column.shape[1:] or value.dtype != column.dtype:
-            raise ValueError(
-                f"Row {index} of {where} has shape {value.shape} of {value.dtype}, "
-                f"row 0 has {column.shape[1:]} of {column.dtype}; all must be equal."
-            )
-        column[index] = value
 
 
 def _as_array(where: str, value: Any) -> NDArray[Any]:

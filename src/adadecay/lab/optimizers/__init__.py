@@ -16,7 +16,6 @@ __all__ = ["OPTIMIZERS", "RULES", "make"]
 
 LEARNING_RATE = Argument("lr", float, 0.1, "learning rate η", minimum=0)
 
-
 RULES = Registry("rule", read_entries("rule", coupled=True))
 """The registry of rules: ``adadecay list rules``."""
 
@@ -135,17 +134,6 @@ def make(
 
     Returns:
         The optimizer.
-
-    Example:
-        >>> import torch
-        >>> from adadecay.lab import optimizers
-        >>> model = torch.nn.Linear(4, 2)
-        >>> seeded = torch.Generator().manual_seed(0)
-        >>> optimizer = optimizers.make(
-        ...     "adam", model.named_parameters(), lr=1e-3, generator=seeded
-        ... )
-        >>> optimizer.defaults["weight_decay"]
-        0.0005
     """
     entry = OPTIMIZERS.get(name)
     checked = OPTIMIZERS.check(name, arguments)

@@ -1,8 +1,7 @@
 """Optimizers that AdaDecay is compared with: Accelerated SGD, RMSprop and Adam."""
 
-import math
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -54,73 +53,48 @@ class AcceleratedSGD(Optimizer):
         xi: float = 10.0,
         small_const: float = 0.7,
         weight_decay: float = 0.0,
-        maximize: bool = False,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "kappa": kappa,
-            "xi": xi,
-            "small_const": small_const,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
-        _check_group({**self.defaults, **param_group})
-        super().add_param_group(param_group)
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
+        beta = small_const**2 * xi / kappa
+        if beta >= 1:
+            raise ValueError(
+                f"small_const²·xi/kappa is the weight of the long step and must be "
+                f"below 1, not {beta:g}."
+            )
+        constants = {"kappa": kappa, "xi": xi, "small_const": small_const}
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **constants})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(  # type: ignore[override]  # torch's has two overloads
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
         """Take one step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        collected = [collect(group, "AcceleratedSGD") for group in self.param_groups]
-        for group, (params, grads) in zip(self.param_groups, collected, strict=True):
-            decay, short, long, beta, share = _coefficients(group)
-            for param, grad in zip(params, grads, strict=True):
-                d = grad.add(param, alpha=decay) if decay != 0 else grad
-                mean = self._average(param)
+        for group in self.param_groups:
+            c, lr = group["small_const"], float(group["lr"])
+            beta, long = c**2 * group["xi"] / group["kappa"], group["kappa"] * lr / c
+            share = c / (c + beta)
+            for param, d in gradients(group):
+                if group["weight_decay"] != 0:
+                    d = d.add(param, alpha=group["weight_decay"])
+                state = self.state[param]
+                if "average" not in state:
+                    state["average"] = param.clone()
+                mean = state["average"]
                 mean.mul_(1 - beta).add_(param, alpha=beta).add_(d, alpha=-beta * long)
-                param.mul_(share).add_(d, alpha=-share * short)
+                param.mul_(share).add_(d, alpha=-share * lr)
                 param.add_(mean, alpha=1 - share)
         return loss
 
-    def _average(self, param: Tensor) -> Tensor:
-        state = self.state[param]
-        if "average" not in state:
-            state["average"] = param.clone()
-        average: Tensor = state["average"]
-        return average
 
-
-def _check_group(group: dict[str, Any]) -> None:
-    check_number(group, "lr")
-    check_number(group, "weight_decay")
-    for name in ("kappa", "xi", "small_const"):
-        check_number(group, name, positive=True)
-    beta = group["small_const"] ** 2 * group["xi"] / group["kappa"]
-    if beta >= 1:
-        raise ValueError(
-            f"small_const²·xi/kappa is the weight of the long step and must be below "
-            f"1, not {beta:g}."
-        )
-
-
-def _coefficients(group: dict[str, Any]) -> tuple[float, float, float, float, float]:
-    """Return λ, η, κη/c, β and c/(c+β)."""
-    c, lr = group["small_const"], float(group["lr"])
-    beta = c**2 * group["xi"] / group["kappa"]
-    return group["weight_decay"], lr, group["kappa"] * lr / c, beta, c / (c + beta)
+def gradients(group: dict[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """List the parameters that have a gradient, with it; refuse sparse ones."""
+    found = [(p, p.grad) for p in group["params"] if p.grad is not None]
+    if any(grad.layout != torch.strided for _, grad in found):
+        raise RuntimeError("sparse gradients are not supported: make them dense.")
+    return found
 
 
 def use_fused_sgd(optimizer: torch.optim.Optimizer) -> None:
@@ -140,45 +114,9 @@ def use_fused_sgd(optimizer: torch.optim.Optimizer) -> None:
             group["fused"] = True
 
 
-def check_number(
-    group: dict[str, Any], name: str, *, below: float = math.inf, positive: bool = False
-) -> None:
-    """Refuse a setting that is not a number in [0, below), or not above 0."""
-    value = group[name]
-    allowed = "above 0" if positive else "at least 0"
-    allowed += f" and below {below:g}" if math.isfinite(below) else ""
-    if isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-        raise TypeError(f"{name} must be a number {allowed}, not {value!r}.")
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise ValueError(f"{name} must have one element, not {value.numel()}.")
-    number = float(value)
-    inside = 0 <= number < below and math.isfinite(number)
-    if not inside or (positive and number == 0):
-        raise ValueError(f"{name} must be a number {allowed}, not {value!r}.")
-
-
 def draw_normal(like: Tensor, generator: Generator) -> Tensor:
     """Return normal numbers from a generator, wherever that is, for a tensor."""
     drawn = torch.randn(
         like.shape, generator=generator, device=generator.device, dtype=like.dtype
     )
     return drawn.to(like.device)
-
-
-def collect(group: dict[str, Any], owner: str) -> tuple[list[Tensor], list[Tensor]]:
-    """List the parameters that have a gradient, and the gradients to descend along."""
-    params = [param for param in group["params"] if param.grad is not None]
-    for param in params:
-        if param.grad.layout != torch.strided:
-            raise RuntimeError(
-                f"{owner} does not support sparse gradients, and {_name(group, param)} "
-                f"has one of layout {param.grad.layout}: make it dense."
-            )
-    grads = [-p.grad if group["maximize"] else p.grad for p in params]
-    return params, grads
-
-
-def _name(group: dict[str, Any], param: Tensor) -> str:
-    position = next(i for i, own in enumerate(group["params"]) if own is param)
-    names = group.get("param_names")
-    return f"parameter {names[position]!r}" if names else f"parameter {position}"

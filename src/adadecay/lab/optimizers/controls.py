@@ -11,8 +11,8 @@ from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer
 
 from adadecay.decay import GroupTensors
+from adadecay.groups import Group, by_module
 from adadecay.lab.optimizers.baselines import Named, draw_normal
-from adadecay.layers import Group, by_module
 from adadecay.optimizer import AdaDecay
 from adadecay.rules import AdaDecayRule, Rule, Seen
 from adadecay.theta import RATE_DTYPES, WIDEST

@@ -9,9 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from adadecay.lab.optimizers.baselines import check_number, collect, draw_normal
-
-Loss = Tensor | float
+from adadecay.lab.optimizers.baselines import draw_normal, gradients
 
 
 @dataclass(frozen=True)
@@ -22,9 +20,6 @@ class Walk:
     mean: Tensor
     velocity: Tensor
     first: Tensor  # the gradient at x
-
-
-Walks = dict[Tensor, Walk]
 
 
 class EntropySGD(Optimizer):
@@ -70,11 +65,11 @@ class EntropySGD(Optimizer):
         averaging: float = 0.75,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
-        maximize: bool = False,
     ) -> None:
+        self.generator = generator
+        self.langevin_steps = langevin_steps
         defaults = {
             "lr": lr,
-            "langevin_steps": langevin_steps,
             "inner_lr": inner_lr,
             "noise": noise,
             "gamma": gamma,
@@ -82,28 +77,13 @@ class EntropySGD(Optimizer):
             "averaging": averaging,
             "momentum": momentum,
             "weight_decay": weight_decay,
-            "maximize": maximize,
         }
-        self.generator = generator
         super().__init__(params, defaults)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, as ``torch.optim.Optimizer`` does, and check it."""
-        group = {**self.defaults, **param_group}
-        _check_group(group)
-        steps = group["langevin_steps"]
-        for other in self.param_groups:
-            if other["langevin_steps"] != steps:
-                raise ValueError(
-                    f"langevin_steps must be the same in every group, not {steps} "
-                    f"beside {other['langevin_steps']}."
-                )
-        super().add_param_group(param_group)
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # torch's closure may be missing, this may not
-        self, closure: Callable[[], Loss | None] | None = None
-    ) -> Loss | None:
+        self, closure: Callable[[], Tensor | None]
+    ) -> Tensor | None:
         """Take one outer step.
 
         Args:
@@ -115,97 +95,59 @@ class EntropySGD(Optimizer):
         Returns:
             The mean of the losses, or None if there were none.
         """
-        if closure is None:
-            raise ValueError(
-                "EntropySGD.step needs a closure that computes the loss and gradients "
-                "of a new mini-batch at each call."
-            )
-        walks: list[Walks] = [{} for _ in self.param_groups]
-        try:
-            losses = self._walk(closure, walks)
-        except BaseException:
-            for walk in walks:
-                for param, state in walk.items():
-                    param.copy_(state.anchor)
-            raise
-        for group, walk in zip(self.param_groups, walks, strict=True):
-            if walk:
-                self._outer_step(group, walk)
-        return sum(losses[1:], losses[0]) / len(losses) if losses else None
-
-    def _walk(
-        self, closure: Callable[[], Loss | None], walks: list[Walks]
-    ) -> list[Loss]:
-        losses: list[Loss] = []
-        for _ in range(self.param_groups[0]["langevin_steps"]):
+        walks: dict[Tensor, Walk] = {}
+        losses: list[Tensor] = []
+        for _ in range(self.langevin_steps):
             with torch.enable_grad():
                 loss = closure()
             if loss is None:
                 break
-            losses.append(loss.detach() if isinstance(loss, Tensor) else loss)
-            collected = [collect(group, "EntropySGD") for group in self.param_groups]
-            for group, walk, (params, grads) in zip(
-                self.param_groups, walks, collected, strict=True
-            ):
-                self._inner_step(group, walk, params, grads)
-        return losses
+            losses.append(loss.detach())
+            for group in self.param_groups:
+                for param, grad in gradients(group):
+                    if param not in walks:
+                        still = torch.zeros_like(param)
+                        walk = Walk(param.clone(), param.clone(), still, grad.clone())
+                        walks[param] = walk
+                    self._inner_step(group, param, grad, walks[param])
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param in walks:
+                    self._outer_step(group, param, walks[param])
+        return torch.stack(losses).mean() if losses else None
 
     def _inner_step(
-        self,
-        group: dict[str, Any],
-        walks: Walks,
-        params: list[Tensor],
-        grads: list[Tensor],
+        self, group: dict[str, Any], param: Tensor, d: Tensor, walk: Walk
     ) -> None:
         """Take one Langevin step: x′ and its mean, in place."""
         momentum, rate = group["momentum"], group["inner_lr"]
-        for param, grad in zip(params, grads, strict=True):
-            if param not in walks:
-                start = param.clone()
-                still = torch.zeros_like(start)
-                walks[param] = Walk(start, start.clone(), still, grad.clone())
-            walk, d = walks[param], grad
-            if group["weight_decay"] != 0:
-                d = d.add(param, alpha=group["weight_decay"])
-            if momentum != 0:
-                walk.velocity.mul_(momentum).add_(d)
-                d = d.add(walk.velocity, alpha=momentum)
-            steps = self.state[param].get("steps", 0)
-            pull = float(group["gamma"] * (1 + group["scoping"]) ** steps)
-            back = walk.anchor.sub(param)
-            param.add_(d, alpha=-rate).add_(back, alpha=rate * pull)
-            if group["noise"] != 0:
-                drawn = draw_normal(param, self.generator)
-                param.add_(drawn, alpha=group["noise"] * math.sqrt(2 * rate))
-            walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
+        if group["weight_decay"] != 0:
+            d = d.add(param, alpha=group["weight_decay"])
+        if momentum != 0:
+            walk.velocity.mul_(momentum).add_(d)
+            d = d.add(walk.velocity, alpha=momentum)
+        steps = self.state[param].get("steps", 0)
+        pull = float(group["gamma"] * (1 + group["scoping"]) ** steps)
+        back = walk.anchor.sub(param)
+        param.add_(d, alpha=-rate).add_(back, alpha=rate * pull)
+        if group["noise"] != 0:
+            drawn = draw_normal(param, self.generator)
+            param.add_(drawn, alpha=group["noise"] * math.sqrt(2 * rate))
+        walk.mean.mul_(group["averaging"]).add_(param, alpha=1 - group["averaging"])
 
-    def _outer_step(self, group: dict[str, Any], walks: Walks) -> None:
+    def _outer_step(self, group: dict[str, Any], param: Tensor, walk: Walk) -> None:
         """Take the outer step from where the walk started."""
-        momentum, lr = group["momentum"], float(group["lr"])
-        for param, walk in walks.items():
-            state = self.state[param]
-            if group["scoping"] != 0:
-                state["steps"] = state.get("steps", 0) + 1
-            d = walk.anchor.sub(walk.mean)
-            d.add_(walk.anchor, alpha=group["weight_decay"])
-            if momentum != 0:
-                velocity = state.setdefault("momentum_buffer", walk.first)
-                velocity.mul_(momentum).add_(d)
-                d.add_(velocity, alpha=momentum)
-            param.copy_(walk.anchor).add_(d, alpha=-lr)
+        momentum, state = group["momentum"], self.state[param]
+        if group["scoping"] != 0:
+            state["steps"] = state.get("steps", 0) + 1
+        d = walk.anchor.sub(walk.mean)
+        d.add_(walk.anchor, alpha=group["weight_decay"])
+        if momentum != 0:
+            velocity = state.setdefault("momentum_buffer", walk.first)
+            velocity.mul_(momentum).add_(d)
+            d.add_(velocity, alpha=momentum)
+        param.copy_(walk.anchor).add_(d, alpha=-float(group["lr"]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "generator": self.generator}
-
-
-def _check_group(group: dict[str, Any]) -> None:
-    for name in ("lr", "noise", "gamma", "scoping", "weight_decay"):
-        check_number(group, name)
-    for name in ("averaging", "momentum"):
-        check_number(group, name, below=1)
-    check_number(group, "inner_lr", positive=True)
-    steps = group["langevin_steps"]
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise ValueError(
-            f"langevin_steps must be a whole number of at least 1, not {steps!r}."
-        )
+        own = {"generator": self.generator, "langevin_steps": self.langevin_steps}
+        return {**super().__getstate__(), **own}

@@ -1,8 +1,7 @@
-"""The report: an analysis → a page, figures, LaTeX and CSV.
+"""The report: an analysis → a page, figures and CSV.
 
-``write(study, path)`` makes the page, ``figures(study)`` the Altair charts, and
-``export`` what goes into a paper. In: a ``Study``, its results, or an analysis that was
-made of them. Out: files, charts.
+``write`` makes the page, ``figures`` the Altair charts, ``export`` the CSV files: of a
+``Study``, of its results, or of an analysis that was made of them.
 """
 
 from pathlib import Path
@@ -22,28 +21,9 @@ def _analysis(study: Any) -> Analysis:
 
 
 def write(study: Any, path: str | Path, *, renew: float | None = None) -> Path:
-    """Write the report of a study as one HTML file that needs nothing else.
+    """Write the report of a study, see :meth:`adadecay.lab.Study.report`; return it.
 
-    Args:
-        study: a ``Study``, or a polars table with the columns of ``Study.results()``.
-        path: the file; its folder is made when missing.
-        renew: seconds after which an open page loads itself again; None for never.
-
-    Returns:
-        The file.
-
-    Example:
-        >>> import tempfile
-        >>> import polars
-        >>> from adadecay.lab import report
-        >>> rows = {
-        ...     "trial": ["a", "b"], "dataset": "d", "network": "n", "number": 0,
-        ...     "optimizer": ["sgd", "adadecay"], "epoch": 0, "epochs": 1,
-        ...     "score": [90.0, 91.0], "status": "done",
-        ... }
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     report.write(polars.DataFrame(rows), f"{folder}/page.html").name
-        'page.html'
+    With ``renew``, an open page loads itself again after so many seconds.
     """
     from adadecay.lab.report.page import render
 
@@ -58,14 +38,7 @@ def write(study: Any, path: str | Path, *, renew: float | None = None) -> Path:
 
 
 def figures(study: Any) -> dict[str, Any]:
-    """Return the figures of a study as Altair charts, by name.
-
-    Args:
-        study: a ``Study``, or a polars table with the columns of ``Study.results()``.
-
-    Returns:
-        Charts in the order of the report; a notebook shows them as they are.
-    """
+    """Return the figures of a study; see :meth:`adadecay.lab.Study.figures`."""
     from adadecay.lab.report.charts import make_figures
 
     return {each.name: each.chart for each in make_figures(_analysis(study))}
@@ -75,12 +48,12 @@ def comparisons(study: Any) -> "polars.DataFrame":
     """Return the comparisons of a study; see :meth:`adadecay.lab.Study.comparisons`."""
     import polars as pl
 
-    from adadecay.lab.report.tables import comparison_rows
+    from adadecay.lab.report.tables import comparison_row
 
     text, real = pl.String, pl.Float64
     schema = {"cell": text, "ours": text, "other": text, "pairs": pl.Int64}
     schema |= dict.fromkeys(("difference", "low", "high", "p_holm"), real)
-    rows = comparison_rows(_analysis(study).comparisons)
+    rows = [comparison_row(each) for each in _analysis(study).comparisons]
     table = pl.DataFrame(rows, schema=schema | {"words": text})
     return table.rename({"ours": "a", "other": "b", "p_holm": "p", "words": "verdict"})
 

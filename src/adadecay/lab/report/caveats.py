@@ -5,14 +5,13 @@ shortened, what went wrong, and how far the intervals can be trusted.
 """
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 
 from adadecay.lab.scoring import plural
-from adadecay.lab.settings import nothing_compared
+from adadecay.lab.settings import nothing_compared, unequal_schedules, without_partner
 from adadecay.lab.stats.analysis import Analysis
-from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import candidates, choose, shortened_in
 
 
@@ -31,43 +30,28 @@ def caveats(analysis: Analysis) -> list[Caveat]:
 
 
 def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
-    """Yield what was chosen on which data, and which value won for each optimizer."""
+    """Yield what was chosen on which data, and which setting of each optimizer won."""
     chosen, share = analysis.data.chosen, analysis.data.held_out
     cells: dict[str, list[str]] = {}
     for group in candidates(analysis.arms, chosen) if chosen else []:
         won = choose(group, chosen)
-        if len(group) < 2 or len(won) > 1:
-            continue
-        cells.setdefault(group[0].where, []).append(
-            f"{group[0].method} {_values(won[0], chosen)} "
-            f"(of {', '.join(_values(arm, chosen) for arm in group)})"
-        )
+        if len(won) < len(group):
+            told = f"{won[0].label} of {len(group)}"
+            for name in chosen:
+                grid = [each.get(f"optimizer.{name}", each.get(name)) for each in group]
+                mine = grid[group.index(won[0])]
+                if len(set(grid)) > 2 and mine in (min(grid), max(grid)):
+                    told += f" (at the edge of the grid: try {name} beyond {mine:g})"
+            cells.setdefault(group[0].where, []).append(told)
     if cells:
-        where = (
-            f"{100 * share:g} % of the training set, held out"
-            if share
-            else "held-out data"
-        )
+        data = f"{100 * share:g} % of the training set, held out"
         found = "; ".join(f"{cell}: {', '.join(won)}" for cell, won in cells.items())
         text = (
-            f"{' and '.join(chosen)} was chosen for each optimizer on {where}; scores "
-            f"are of the test set. Chosen in {found}."
+            f"{' and '.join(chosen)} was chosen for each optimizer on "
+            f"{data if share else 'held-out data'}; scores are of the test set. Chosen "
+            f"in {found}."
         )
         yield Caveat("Chosen on held-out data", text)
-
-
-def _values(arm: Arm, chosen: Sequence[str]) -> str:
-    """Write the values of the chosen arguments, by name if there are several."""
-    get = arm.get
-    found = {name: get(name, get(f"optimizer.{name}")) for name in chosen}
-    shown = {
-        name: f"{value:g}" if isinstance(value, float) else str(value)
-        for name, value in found.items()
-        if value is not None
-    }
-    if len(chosen) == 1:
-        return ", ".join(shown.values())
-    return " ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
@@ -80,9 +64,13 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
             "intervals and verdicts will change."
         )
         yield Caveat("Unfinished study", text, grave=True)
-    reasons = dict.fromkeys(analysis.data.shortened)
-    for arm in analysis.arms:
-        reasons |= dict.fromkeys(shortened_in(arm))
+    reasons = dict.fromkeys(r for arm in analysis.arms for r in shortened_in(arm))
+    arms, data = analysis.arms, analysis.data
+    if not data.paper and (text := unequal_schedules(arms)):
+        yield Caveat("Unequal schedules", text, grave=True)
+    text = without_partner(arms, analysis.baseline, data.chosen)
+    if text and not data.paper:
+        yield Caveat("Without a partner", text, grave=True)
     if reasons and analysis.data.paper:
         text = (
             f"Different from the paper: {', '.join(reasons)}. Affected results are "
@@ -105,7 +93,7 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     for arm in analysis.arms:
         sizes.setdefault(arm.cell, set()).add(arm.scores.size)
     most = max((max(each) for each in sizes.values()), default=0)
-    if most and not analysis.comparisons:
+    if most and analysis.finished and not analysis.comparisons:
         text = nothing_compared(analysis.baseline, analysis.labels)
         yield Caveat("No comparison", text, grave=True)
     elif most == 1:
@@ -118,7 +106,8 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
             "comparable there, because they grow with the number of trials."
         )
         yield Caveat("Unequal trials", text)
-    if _uses_test_set(analysis):
+    tested = analysis.data.results.get_column("test_accuracy", default=None)
+    if tested is not None and tested.count() and not analysis.data.held_out:
         text = (
             "Scores are measured on the test set at every epoch, so the maximum over "
             "epochs and trials is chosen on it. The average of the last epochs is not."
@@ -129,27 +118,23 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
         yield Caveat("Few pairs", text)
 
 
-def _uses_test_set(analysis: Analysis) -> bool:
-    results = analysis.data.results
-    if analysis.data.held_out or "test_accuracy" not in results.columns:
-        return False
-    return results["test_accuracy"].null_count() < len(results)
-
-
 def _coverage(pairs: list[int]) -> str:
     """Return how often the intervals of the fewest pairs contain the truth."""
-    fewest = min((count for count in pairs if count >= 2), default=None)
-    if fewest is None:
+    enough = [count for count in pairs if count >= 2]
+    if not enough:
         return ""
     file = resources.files("adadecay.lab.stats").joinpath("coverage.toml")
     rows = tomllib.loads(file.read_text("utf-8"))["coverage"]
-    size = max(row["pairs"] for row in rows if row["pairs"] <= max(fewest, 5))
+    sizes = sorted({row["pairs"] for row in rows})
+    size = max(each for each in sizes if each <= max(min(enough), sizes[0]))
     held = min(float(row["used 95 %"]) for row in rows if row["pairs"] == size)
     if held >= 93:
         return ""
+    many = " to ".join(map(str, sorted({min(enough), max(enough)})))
+    known = "" if size == min(enough) else f" (simulated: {str(sizes)[1:-1]})"
     return (
-        f"The smallest comparison has {plural(fewest, 'pair')}. In simulations with "
-        f"{size} pairs, 95 % intervals contained the true difference 95 % of the time "
-        f"in most cases, and {held:.0f} % of the time in the worst one: where only one "
-        "of the optimizers sometimes ends badly."
+        f"The comparisons have {many} pairs. In simulations with {size} pairs{known}, "
+        "95 % intervals contained the true difference 95 % of the time in most cases, "
+        f"and {held:.0f} % of the time in the worst one: where only one of the "
+        "optimizers sometimes ends badly."
     )

@@ -54,6 +54,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
     figures = make_figures(analysis, page=True)
     claims = analysis.claims if data.paper else []
     tested = [each for each in claims if each.tested]
+    shown = [each.oriented for each in analysis.comparisons if each.pairs]
     return {
         "analysis": analysis,
         "data": data,
@@ -63,11 +64,12 @@ def _context(analysis: Analysis) -> dict[str, Any]:
         "facts": _facts(analysis),
         "claims": tested,
         "untested": [each for each in claims if tested and not each.tested],
-        "effects": [] if tested else analysis.comparisons[:MOST_CARDS],
+        "effects": [] if tested else shown[:MOST_CARDS],
         "text": text,
         "verdicts": verdicts,
+        "differences": FORESTS,
         "forests": [figure for figure in figures if figure.section is FORESTS],
-        "comparisons": _without(tables.comparison_table(analysis), "Ours", "Other"),
+        "comparisons": tables.comparison_table(analysis),
         "matrix": tables.matrix(analysis),
         "arms": tables.arm_table(analysis),
         "sections": _sections(analysis, figures),
@@ -86,16 +88,13 @@ def _context(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _without(table: tables.Table, *titles: str) -> tables.Table:
-    return table.pick(*(c.title for c in table.columns if c.title not in titles))
-
-
 def _facts(analysis: Analysis) -> list[tuple[str, str]]:
     have, arms = analysis.counts, analysis.arms
     found = [
         ("trial a setting", {int(arm.scores.size) for arm in arms}),
         ("cell", {len({arm.cell for arm in arms})}),
-        ("optimizer", {len(analysis.labels)}),
+        ("optimizer", {len({arm.method for arm in arms})}),
+        ("setting", {len(arms)}),
         ("epoch", {arm.epochs for arm in arms}),
         ("comparison", {len(analysis.comparisons)}),
     ]
@@ -156,7 +155,7 @@ def _embedded(figures: list[Figure]) -> str:
     for figure in figures:
         spec = figure.chart.to_dict(validate=False)
         spec.pop("$schema", None)  # an address, and nobody is to look there
-        spec["description"] = figure.caption
+        spec["description"] = f"{figure.title}. {figure.section.lead}"
         charts[figure.name] = spec
     text = json.dumps(
         charts, separators=(",", ":"), ensure_ascii=False, allow_nan=False

@@ -7,12 +7,11 @@ Entropy-SGD magenta, Accelerated-SGD green, AdaDecay red); dashes say the same w
 colour.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import altair as alt
-import numpy as np
 import polars as pl
 
 from adadecay.lab.stats.analysis import Analysis
@@ -69,25 +68,12 @@ VERDICTS: Final = {
     "not tested": ("·", "#5b6472"),
     "chosen on the scores shown": ("·", "#5b6472"),
 }
-# Mid-light, ordered, and told apart by colour-blind readers (after Paul Tol).
-RAMP: Final = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377")
-
-
-def ramp(count: int) -> list[str]:
-    """Return ``count`` colours in order, for layers from the input to the output."""
-    stops = np.array([list(bytes.fromhex(each[1:])) for each in RAMP])
-    at = np.linspace(0, len(stops) - 1, count)
-    mixed = [np.interp(at, range(len(stops)), part).round() for part in stops.T]
-    return ["#" + bytes(each).hex() for each in np.stack(mixed, 1).astype(np.uint8)]
 
 
 def looks(names: Mapping[str, str]) -> dict[str, Look]:
-    """Return a look for each label, the same whatever else is in the study.
+    """Return a look for each label, given the registered name of its optimizer.
 
     The first label of a known optimizer has its own look; all others have spare ones.
-
-    Args:
-        names: the registered name of the optimizer, by label.
 
     Example:
         >>> from adadecay.lab.report.style import looks
@@ -95,14 +81,10 @@ def looks(names: Mapping[str, str]) -> dict[str, Look]:
         '#d55e00'
     """
     found: dict[str, Look] = {}
-    taken: set[str] = set()
-    rest = []
     for label, name in names.items():
-        if name in KNOWN and name not in taken:
+        if name in KNOWN and KNOWN[name] not in found.values():
             found[label] = KNOWN[name]
-            taken.add(name)
-        else:
-            rest.append(label)
+    rest = [label for label in names if label not in found]
     used = {look.colour for look in found.values()}
     colours = [each for each in SPARE if each not in used] or list(SPARE)
     for place, label in enumerate(rest):
@@ -122,29 +104,28 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A chart, its section, its heading, and a sentence on what it shows."""
+    """A chart, its section, the cell that it shows, and what is drawn."""
 
     name: str
     section: Section
-    title: str
-    caption: str
+    where: str
     chart: Any
     table: pl.DataFrame
+
+    @property
+    def title(self) -> str:
+        """What it is called by itself."""
+        return f"{self.section.title}: {self.where}"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """How the figures of one study are drawn.
+    """How the figures of one study are drawn."""
 
-    Args:
-        looks: of every optimizer, by label, and of each method.
-        unit: what the scores are called.
-        page: whether the report's page draws legends and titles itself.
-    """
-
-    looks: Mapping[str, Look]
-    unit: str
-    page: bool = False
+    looks: Mapping[str, Look]  # of every label and of every method
+    unit: str  # what the scores are called
+    better: str = ""  # which scores are better, in a sentence
+    page: bool = False  # the report's page draws legends and titles itself
 
     @classmethod
     def of(cls, analysis: Analysis, *, page: bool = False) -> "Theme":
@@ -153,13 +134,38 @@ class Theme:
         methods = {arm.method: arm.optimizer for arm in analysis.arms}
         # Vega reads escapes in the title of an axis: no control character is made.
         unit = analysis.data.score_name.replace("\\", "/")
-        return cls(looks(labels) | looks(methods), unit, page)
+        better = "Higher" if analysis.data.larger_is_better else "Lower"
+        better += " is better; each optimizer has its own colour."
+        return cls(looks(methods) | looks(labels), unit, better, page)
 
-    def sized(self, chart: Any, title: str, height: int = 240) -> Any:
-        """Return a chart as wide as the page's column, or as a figure by itself."""
-        if self.page:
-            return chart.properties(width="container", height=height)
-        return chart.properties(width=420, height=height, title=title)
+    def scores(self, section: Section) -> Section:
+        """Return a section of scores that says which are better."""
+        return replace(section, lead=f"{section.lead} {self.better}")
+
+    def figures(
+        self,
+        section: Section,
+        stem: str,
+        table: pl.DataFrame,
+        draw: Callable[[pl.DataFrame], Any],
+        *,
+        row_height: int = 0,
+    ) -> list[Figure]:
+        """Return a figure for each cell of a table, which its column ``where`` names.
+
+        Each is as wide as the page's column, or has a size and a title by itself.
+        """
+        found: list[Figure] = []
+        groups = table.group_by("where", maintain_order=True) if table.width else ()
+        for (where,), inside in groups:
+            rows, name = inside.drop("where"), f"{stem}-{len(found) + 1}"
+            size: dict[str, Any] = {"width": "container"}
+            if not self.page:
+                size = {"width": 420, "title": f"{section.title}: {where}"}
+            size["height"] = row_height * len(rows) + 10 if row_height else 240
+            chart = draw(rows).properties(**size)
+            found.append(Figure(name, section, str(where), chart, rows))
+        return found
 
     def optimizers(self, rows: pl.DataFrame) -> tuple[alt.Color, alt.StrokeDash]:
         """Return colour and dash that give each optimizer of a table its look."""
@@ -179,11 +185,8 @@ def tips(*fields: str | tuple[str, ...]) -> list[alt.Tooltip]:
     """Return tooltips of fields, each alone or with its format and its title."""
     found = []
     for each in fields:
-        given = (each,) if isinstance(each, str) else each
-        name, form, title = (*given, "", "")[:3]
-        options: Any = {
-            "format": form or alt.Undefined,
-            "title": title or alt.Undefined,
-        }
+        name, *rest = (each,) if isinstance(each, str) else each
+        told = zip(("format", "title"), rest, strict=False)
+        options: Any = {key: value for key, value in told if value}
         found.append(alt.Tooltip(name, **options))
     return found

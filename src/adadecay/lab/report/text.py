@@ -13,7 +13,6 @@ from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.claims import ClaimResult
 from adadecay.lab.stats.compare import Comparison
-from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
 DASH = "–"
@@ -23,7 +22,10 @@ def signed(value: float | None, form: str) -> str:
     """Return a number in a format of Python with a minus sign, or a dash."""
     if value is None or not math.isfinite(value):
         return DASH
-    return format(value, form).replace("-", "−")
+    text = format(value, form)
+    if float(text.replace(",", "")) == 0:  # neither above nor below it
+        text = format(0 * abs(value), form)
+    return text.replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -54,43 +56,45 @@ class Numbers:
         small = value is not None and value < 0.001
         return "< 0.001" if small else signed(value, ".3f")
 
-    def interval(self, interval: Interval | None) -> str:
-        """Return "from … to …" in brackets, or a dash."""
-        if interval is None:
-            return DASH
-        return f"[{self.gap(interval.low)}, {self.gap(interval.high)}]"
-
-    def measured(self, comparison: Comparison) -> str:
-        """Return the difference of a comparison, its interval, and over how many."""
-        return (
-            f"{self.gap(comparison.difference)}{self.unit}, interval "
-            f"{self.interval(comparison.interval)}, {_pairs(comparison)}"
-        )
-
-
-def _pairs(comparison: Comparison) -> str:
-    return plural(comparison.pairs, "pair") if comparison.paired else "unpaired"
+    def interval(self, low: float | None, high: float | None, pairs: int) -> str:
+        """Return both ends in brackets, or in words why there are none."""
+        if low is None:
+            few = {0: "no pair finished", 1: "one pair: no interval"}
+            return few.get(pairs, DASH)
+        if low == high == 0:
+            return f"all {pairs} pairs tie"
+        return f"[{self.gap(low)}, {self.gap(high)}]"
 
 
 VERBS = {Effect.HELPS: "beats", Effect.HURTS: "is worse than"}
 EFFECTS = {Effect.HELPS: "helps", Effect.HURTS: "hurts"}
+NOTHING = ("no evidence of a difference", "no pair finished", "no verdict")
 
 
 def effect_words(comparison: Comparison, numbers: Numbers) -> str:
     """Return what one comparison says by itself."""
     ours, other = comparison.ours.label, comparison.other.label
-    where = f"in {comparison.ours.where}"
+    if not comparison.pairs:
+        return f"{ours} and {other} cannot be compared: {comparison.notes[0]}."
+    found = numbers.interval(*comparison.ends, comparison.pairs)
+    if found[0] == "[":
+        found = f"interval {found}, {plural(comparison.pairs, 'pair')}"
+    if comparison.difference is not None:
+        found = f"{numbers.gap(comparison.difference)}{numbers.unit}, {found}"
+    if comparison.effect not in VERBS:
+        return f"No evidence that {ours} and {other} differ ({found})."
+    size = f"{numbers.score(abs(comparison.difference or 0.0))}{numbers.unit}"
+    return f"{ours} {VERBS[comparison.effect]} {other} by {size} ({found})."
+
+
+def power_words(comparison: Comparison, numbers: Numbers) -> str:
+    """Return why nothing was found: what is missing, or what would be detected."""
     if comparison.interval is None:
-        why = comparison.notes[0] if comparison.notes else "too few trials"
-        return f"{ours} against {other} {where}: {why}."
-    found = numbers.measured(comparison)
-    if comparison.effect in VERBS:
-        return f"{ours} {VERBS[comparison.effect]} {other} {where}: {found}."
-    text = f"No evidence of a difference between {ours} and {other} {where}: {found}."
-    if not comparison.smallest:
-        return text
+        return f"{comparison.notes[0]}.".capitalize() if comparison.notes else ""
+    if comparison.effect in VERBS or not comparison.smallest:
+        return ""
     return (
-        f"{text} This many trials detect a difference of "
+        "This many trials detect a difference of "
         f"{numbers.score(comparison.smallest)}{numbers.unit} with a probability of "
         "80 %."
     )
@@ -114,22 +118,8 @@ def counted(verdicts: Iterable[Verdict | None]) -> str:
     return ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each])
 
 
-def _extremes(result: ClaimResult, numbers: Numbers) -> str:
-    """Return the least and the largest difference of a claim, in words."""
-    known = [(c.difference, c) for c in result.comparisons if c.difference is not None]
-    ranked = [comparison for _, comparison in sorted(known, key=lambda each: each[0])]
-    named = [
-        f"{numbers.gap(c.difference)} {numbers.interval(c.interval)} ({_pairs(c)}) "
-        f"against {c.other.label} in {c.ours.where}"
-        for c in (*ranked[:1], *ranked[1:][-1:])
-    ]
-    if not named:
-        return ""
-    return f" From {named[0]} to {named[1]}." if named[1:] else f" {named[0]}."
-
-
-def claim_words(result: ClaimResult, numbers: Numbers) -> str:
-    """Return what was found for a claim, in a sentence or three."""
+def claim_words(result: ClaimResult) -> str:
+    """Return what was found for a claim, in a sentence."""
     if result.verdict is Verdict.NOT_TESTED:
         return (
             "This study has none of its comparisons: "
@@ -153,12 +143,11 @@ def claim_words(result: ClaimResult, numbers: Numbers) -> str:
     )
     if reasons:
         text += f" ({', '.join(reasons)})"
-    return text[:1].upper() + text[1:] + "." + _extremes(result, numbers)
+    return text[:1].upper() + text[1:] + "."
 
 
 def _without_scores(analysis: Analysis) -> str:
-    ended = sum((Counter(arm.counts) for arm in analysis.arms), Counter[str]())
-    done, diverged = ended["done"], ended["diverged"]
+    done, diverged = analysis.counts["done"], analysis.counts["diverged"]
     if not done + diverged:
         return "No trial has finished yet: there is nothing to judge."
     why = [f"{diverged} diverged"] if diverged else []
@@ -184,6 +173,8 @@ def _answer(analysis: Analysis, numbers: Numbers) -> str:
     tested = [each for each in analysis.claims if each.tested]
     if analysis.data.paper and tested:
         return _claimed(tested, analysis.data.study)
+    if not (analysis.finished or any(each.pairs for each in analysis.comparisons)):
+        return "Nothing to compare yet: no pair of trials has finished."
     if not analysis.comparisons:
         return nothing_compared(analysis.baseline, analysis.labels)
     effects = Counter(
@@ -191,8 +182,9 @@ def _answer(analysis: Analysis, numbers: Numbers) -> str:
     )
     if not effects:
         return "Nothing is judged: settings were chosen on the scores shown."
-    alone = len(analysis.comparisons) == 1
-    found = _only(analysis.comparisons[0], numbers) if alone else _several(analysis)
+    found = _several(analysis)
+    if len(analysis.comparisons) == 1:
+        found = effect_words(analysis.comparisons[0], numbers)
     if chosen := " and ".join(analysis.data.chosen):
         found += f" Each is at its best {chosen}, chosen on held-out data."
     return found
@@ -212,27 +204,17 @@ def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
 
 def _several(analysis: Analysis) -> str:
     """Return how many comparisons found what, and for whom where there are several."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {each: [] for each in (*EFFECTS.values(), *NOTHING)}
     for each in analysis.comparisons:
-        effect = EFFECTS.get(each.effect, "no evidence of a difference")
-        words = "no verdict" if each.chosen_on_scores else effect
-        found.setdefault(words, []).append(each.ours.method)
+        none = NOTHING[0] if each.pairs else NOTHING[1]
+        words = EFFECTS.get(each.effect, none)
+        found[NOTHING[2] if each.chosen_on_scores else words].append(each.ours.method)
     methods = {each.ours.method for each in analysis.comparisons}
     parts: list[str] = []
-    for words in (*EFFECTS.values(), "no evidence of a difference", "no verdict"):
-        names = ", ".join(dict.fromkeys(found.get(words, ())))
-        count = f"{words} in {len(found.get(words, ()))}"
+    for words, members in found.items():
+        names = ", ".join(dict.fromkeys(members))
+        count = f"{words} in {len(members)}"
         count += "" if parts else f" of {len(analysis.comparisons)} comparisons"
         parts += [count + (f" ({names})" if len(methods) > 1 else "")] if names else []
     who = f"{methods.pop()} against" if len(methods) == 1 else "Compared with"
     return f"{who} {analysis.baseline}: {', '.join(parts)}."
-
-
-def _only(comparison: Comparison, numbers: Numbers) -> str:
-    ours, other = comparison.ours.label, comparison.other.label
-    found = numbers.measured(comparison)
-    if comparison.effect not in VERBS:
-        return f"No evidence that {ours} and {other} differ ({found})."
-    size = numbers.score(abs(comparison.difference or 0.0))
-    verb = VERBS[comparison.effect]
-    return f"{ours} {verb} {other} by {size}{numbers.unit} ({found})."

@@ -2,8 +2,8 @@
 
 ``data``          what a study hands over; ``snapshot``: the same as a small folder
 ``scores``        epoch table → one score for each trial → arms (trials of one setting)
-``intervals``     paired differences → trimmed-t, BCa, Yuen
-``significance``  sign-flip test, Holm, probability of improvement, smallest difference
+``intervals``     paired differences → trimmed-t, BCa
+``significance``  sign-flip test, Holm, smallest difference
 ``selection``     which arms belong together
 ``compare``       two arms → a ``Comparison``; a family of them, Holm-adjusted
 ``verdicts``      the rules of docs/statistics.md
@@ -11,33 +11,3 @@
 ``claims``        what the paper claims, and which comparisons test it
 ``analysis``      a study's tables → everything above, once, for the report
 """
-
-from adadecay.lab.stats.intervals import (
-    Interval,
-    paired_intervals,
-    trimmed_mean,
-    trimmed_t,
-    yuen,
-)
-from adadecay.lab.stats.significance import (
-    holm,
-    holm_intervals,
-    improvement,
-    seed_correlation,
-    sign_flip,
-    smallest_difference,
-)
-
-__all__ = [
-    "Interval",
-    "holm",
-    "holm_intervals",
-    "improvement",
-    "paired_intervals",
-    "seed_correlation",
-    "sign_flip",
-    "smallest_difference",
-    "trimmed_mean",
-    "trimmed_t",
-    "yuen",
-]

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 from polars import selectors as cs
 
-from adadecay.lab.stats.compare import common_scores
+from adadecay.lab.stats.compare import paired_differences
 from adadecay.lab.stats.intervals import (
     LEVEL,
     Interval,
@@ -34,8 +34,7 @@ class Standing:
 
     ``mean`` is the mean over cells of the trimmed paired difference; ``interval`` is
     its 95 % t interval, which accounts for the trials of both sides, and is None for
-    the reference itself. ``values`` are distances of single trials from the
-    reference's average.
+    the reference itself.
     """
 
     optimizer: str
@@ -43,58 +42,32 @@ class Standing:
     trials: int
     mean: float
     interval: Interval | None
-    values: Floats
-
-
-def performance_profile(values: Floats, thresholds: Floats) -> Floats:
-    """Return, for each threshold, the share of trials whose score is above it."""
-    return np.asarray((values[:, None] > thresholds).mean(axis=0), dtype=np.float64)
 
 
 def standings(arms: Sequence[Arm], references: Mapping[str, Arm]) -> list[Standing]:
     """Return how each optimizer stands over all cells to the reference of each cell.
 
-    Cells without a reference, or whose reference has no spread, are left out.
+    Cells without a reference, whose reference has no spread, or with fewer than two
+    common seeds are left out.
     """
-    groups: dict[str, list[tuple[Arm, Arm, float]]] = {}
-    for arm in arms:
-        reference = references.get(arm.cell)
-        if reference is None or reference.scores.size < 2 or not arm.scores.size:
-            continue
-        spread = float(np.std(reference.scores, ddof=1))
-        if spread > 0:
-            groups.setdefault(arm.label, []).append((arm, reference, spread))
+    groups: dict[str, list[tuple[Arm, TrimmedMean, float]]] = {}
+    for arm in (each for each in arms if each.cell in references):
+        reference = references[arm.cell]
+        estimate = trimmed_mean(paired_differences(arm, reference))
+        if estimate is not None and np.ptp(reference.scores) > 0:
+            spread = float(np.std(reference.scores, ddof=1))
+            groups.setdefault(arm.label, []).append((arm, estimate, spread))
     return [_standing(label, members) for label, members in groups.items()]
 
 
-def _standing(label: str, members: Sequence[tuple[Arm, Arm, float]]) -> Standing:
-    values = np.concatenate(
-        [
-            arm.sign * (arm.scores - (reference.average() or 0.0)) / spread
-            for arm, reference, spread in members
-        ]
-    )
-    mean, interval = 0.0, None
-    if any(arm is not reference for arm, reference, _ in members):
-        parts = [_difference(arm, reference) for arm, reference, _ in members]
-        known = [part for part in parts if part is not None]
-        mean = float(values.mean())
-        if len(known) == len(parts):
-            weights = [1 / (len(members) * spread) for _, _, spread in members]
-            total = weighted_sum(known, weights)
-            mean, interval = total.mean, total.interval(LEVEL, "t over cells")
-    return Standing(label, len(members), int(values.size), mean, interval, values)
-
-
-def _difference(arm: Arm, reference: Arm) -> TrimmedMean | None:
-    """Return the difference in one cell: paired, or of two samples without pairs."""
-    paired, _ = common_scores(arm, reference)
-    if paired.size >= 2:
-        return trimmed_mean(paired)
-    ours, theirs = trimmed_mean(arm.scores), trimmed_mean(reference.scores)
-    if ours is None or theirs is None:
-        return None
-    return weighted_sum([ours, theirs], [arm.sign, -arm.sign])
+def _standing(
+    label: str, members: Sequence[tuple[Arm, TrimmedMean, float]]
+) -> Standing:
+    trials = sum(arm.scores.size for arm, _, _ in members)
+    weights = [1 / (len(members) * spread) for _, _, spread in members]
+    total = weighted_sum([estimate for _, estimate, _ in members], weights)
+    interval = total.interval(LEVEL, "t over cells") if total.error else None
+    return Standing(label, len(members), trials, total.mean, interval)
 
 
 @dataclass(frozen=True, eq=False)

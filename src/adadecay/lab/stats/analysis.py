@@ -14,8 +14,8 @@ from typing import Final
 
 import polars as pl
 
-from adadecay.lab import paper
 from adadecay.lab.scoring import TRIM
+from adadecay.lab.settings import default_baseline, rivals
 from adadecay.lab.stats.aggregate import (
     Standing,
     ThetaAverage,
@@ -25,7 +25,6 @@ from adadecay.lab.stats.aggregate import (
 from adadecay.lab.stats.claims import CLAIMS, ClaimResult
 from adadecay.lab.stats.compare import (
     Comparison,
-    common_scores,
     compare_family,
     shortened,
 )
@@ -39,14 +38,11 @@ from adadecay.lab.stats.scores import (
 )
 from adadecay.lab.stats.selection import (
     Pair,
-    baselines_around,
     cells_of_the_paper,
     choose,
-    default_baseline,
     own_pairs,
     standard,
 )
-from adadecay.lab.stats.significance import smallest_difference
 from adadecay.lab.stats.verdicts import judge_published
 
 Select = Callable[[Sequence[Arm]], list[Pair]]
@@ -89,17 +85,13 @@ class Analysis:
 def analyse(
     data: StudyData, *, trim: float = TRIM, pairs: Select | None = None
 ) -> Analysis:
-    """Score, compare and judge a study.
+    """Score, compare and judge a study, whether or not it is finished.
 
     Args:
         data: its tables and facts.
         trim: the share that is cut from each tail of trials and of differences.
         pairs: which arms are compared besides those of the claims; by default each
             method with the baseline.
-
-    Returns:
-        The analysis; studies that are empty, unfinished or without a baseline give
-        one as well, with fewer things in it.
     """
     larger = data.larger_is_better
     if data.results.is_empty():
@@ -147,46 +139,18 @@ def _judge(data: StudyData, each: Comparison) -> Comparison:
 
 def _standings(arms: Sequence[Arm], baseline: str | None) -> list[Standing]:
     """Return the standings over the cells in which the baseline has one setting."""
-    if baseline is None:
-        return []
-    references = {}
-    for arm in arms:
-        others = baselines_around(arm, arms, baseline)
-        if len(others) == 1:
-            references[arm.cell] = others[0]
+    around = [others for _, others in rivals(arms, baseline)] if baseline else []
+    references = {one[0].cell: one[0] for one in around if len(one) == 1}
     return standings(arms, references) if len(references) > 1 else []
-
-
-@dataclass(frozen=True, eq=False)
-class ClaimRow:
-    """One claim over all studies.
-
-    ``covered`` counts its comparisons that are there, ``powered`` those among them
-    whose published difference the paper's own number of trials would have found four
-    times in five, and ``sized`` those that have a published difference.
-    """
-
-    result: ClaimResult
-    covered: int
-    cells: int
-    powered: int
-    sized: int
 
 
 def unite(studies: Sequence[StudyData]) -> StudyData:
     """Return the union of studies with the same score: each trial once."""
     results = pl.concat([each.results for each in studies], how="diagonal_relaxed")
     results = results.unique(["trial", "epoch"], keep="first", maintain_order=True)
-    if "setting" in results.columns:  # one label for a setting, whatever studies say
-        names = {"cell", "optimizer", "method"} & set(results.columns)
-        known = pl.col("setting").is_not_null()
-        results = results.with_columns(
-            pl.when(known)
-            .then(pl.col(name).first().over("setting"))
-            .otherwise(name)
-            .alias(name)
-            for name in sorted(names)
-        )
+    # One label for a setting, whatever studies say.
+    names = pl.col("cell", "optimizer", "method")
+    results = results.with_columns(names.first().over("setting"))
     rates = [each.rates for each in studies if each.rates is not None]
     joined = pl.concat(rates, how="diagonal_relaxed") if rates else None
     if joined is not None:
@@ -222,28 +186,11 @@ def analyse_all(studies: Sequence[StudyData]) -> list[Analysis]:
     return [analyse(unite(part), pairs=control_pairs) for part in parts if part]
 
 
-def claim_rows(analyses: Sequence[Analysis]) -> list[ClaimRow]:
+def unite_claims(analyses: Sequence[Analysis]) -> list[ClaimResult]:
     """Return each claim once, from the analysis that tests it."""
     results: dict[str, ClaimResult] = {}
     for each in [result for analysis in analyses for result in analysis.claims]:
         known = results.get(each.claim.name)
-        if known is None or not (known.comparisons or known.thetas):
+        if known is None or not known.arms:
             results[each.claim.name] = each
-    return [_row(each) for each in results.values()]
-
-
-def _row(result: ClaimResult) -> ClaimRow:
-    arms = [each.ours for each in result.comparisons]
-    arms += [each.arm for each in result.thetas]
-    sized = [each for each in result.comparisons if each.published]
-    powered = sum(map(_could_be_found, sized))
-    cells = {arm.cell for arm in arms}
-    return ClaimRow(result, len(arms), len(cells), powered, len(sized))
-
-
-def _could_be_found(comparison: Comparison) -> bool:
-    """Return whether the paper's trials would have found its own difference."""
-    differences, _ = common_scores(*comparison.key)
-    trials = paper.TRIALS.get(paper.canonical(comparison.ours.dataset), 50)
-    least = smallest_difference(differences, pairs=trials)
-    return least is not None and least <= abs(comparison.published or 0.0)
+    return list(results.values())

@@ -21,13 +21,13 @@ from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import (
     ALPHA,
     DECAY,
-    DROPOUT,
+    PATHS,
     Pair,
     cells_of_the_paper,
     choose,
-    is_plain,
     standard,
 )
+from adadecay.lab.stats.significance import smallest_difference
 from adadecay.lab.stats.verdicts import (
     Verdict,
     combine,
@@ -45,9 +45,9 @@ def _gain(arm: Arm) -> float | None:
 
 def _at_every(inside: Sequence[Arm], argument: str) -> Found:
     """Return AdaDecay and SGD at every value of an argument that SGD has."""
-    path, default = {"weight_decay": (DECAY, None), "dropout": (DROPOUT, 0.0)}[argument]
     own = [arm for arm in inside if arm.optimizer == "sgd"]
-    values = sorted({arm.get(path, default) for arm in own} - {None})
+    usual = 0.0 if argument == "dropout" else None
+    values = sorted({arm.get(PATHS[argument], usual) for arm in own} - {None})
     for value in values if len(values) > 1 else ():
         given = {argument: value}
         yield standard(inside, "adadecay", **given), standard(inside, "sgd", **given)
@@ -56,8 +56,7 @@ def _at_every(inside: Sequence[Arm], argument: str) -> Found:
 def _matched(inside: Sequence[Arm]) -> Found:
     """Return AdaDecay and each control with one rate for all weights of a tensor."""
     ours = standard(inside, "adadecay")
-    matched = [arm for arm in inside if arm.optimizer == "matched" and is_plain(arm)]
-    return [(ours, arm) for arm in matched]
+    return [(ours, arm) for arm in inside if standard([arm], "matched")]
 
 
 def _tuned(inside: Sequence[Arm]) -> Found:
@@ -122,13 +121,7 @@ class Claim:
         compared: Iterable[Comparison],
         thetas: Sequence[ThetaAverage],
     ) -> "ClaimResult":
-        """Return the verdict on the claim.
-
-        Args:
-            data: the study, which says what was shortened.
-            compared: the comparisons of this claim.
-            thetas: averages of θ.
-        """
+        """Return the verdict on the claim, from its comparisons or averages of θ."""
         if self.kind == "theta":
             return self._judge_theta(thetas)
         judged = []
@@ -154,14 +147,13 @@ class Claim:
     def _judge_theta(self, thetas: Sequence[ThetaAverage]) -> "ClaimResult":
         """Judge AdaDecay at the paper's α: with α = 0 the average is 1 by nature."""
         asked = ("adadecay", paper.DEFAULT_ALPHA)
-        known = [(each.arm, each) for each in thetas]
         claimed = tuple(
-            t for arm, t in known if (arm.optimizer, arm.get(ALPHA)) == asked
+            t for t in thetas if (t.arm.optimizer, t.arm.get(ALPHA)) == asked
         )
         level = 1 - (1 - LEVEL) / max(1, len(claimed))  # together
         verdicts = [
-            judge_equivalence(interval, THETA_MARGIN, centre=1.0)
-            for interval in (trimmed_t(each.sample, level=level) for each in claimed)
+            judge_equivalence(trimmed_t(t.sample, level=level), THETA_MARGIN, centre=1)
+            for t in claimed
         ]
         return ClaimResult(self, combine(verdicts, None), thetas=claimed)
 
@@ -176,9 +168,35 @@ class ClaimResult:
     thetas: tuple[ThetaAverage, ...] = ()
 
     @property
+    def arms(self) -> list[Arm]:
+        """Ours, of each comparison or average that bears on the claim."""
+        return [c.ours for c in self.comparisons] + [t.arm for t in self.thetas]
+
+    @property
+    def cells(self) -> int:
+        """How many cells they are in."""
+        return len({arm.cell for arm in self.arms})
+
+    @property
+    def sized(self) -> list[Comparison]:
+        """The comparisons that have a published difference."""
+        return [each for each in self.comparisons if each.published]
+
+    @property
+    def powered(self) -> int:
+        """How many of those the paper's trials would have found four times in five."""
+        return sum(map(_could_be_found, self.sized))
+
+    @property
     def tested(self) -> bool:
         """Whether the study has any of its comparisons."""
         return self.verdict is not Verdict.NOT_TESTED
+
+
+def _could_be_found(comparison: Comparison) -> bool:
+    trials = paper.TRIALS.get(paper.canonical(comparison.ours.dataset), 50)
+    least = smallest_difference(comparison.values, pairs=trials)
+    return least is not None and least <= abs(comparison.published or 0.0)
 
 
 CLAIMS: Final = tuple(

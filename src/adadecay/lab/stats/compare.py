@@ -5,13 +5,12 @@ Holm-adjusted over the whole family. Positive always means that ours is better.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from adadecay.lab.scoring import TRIM, plural
 from adadecay.lab.stats.data import StudyData
@@ -20,15 +19,12 @@ from adadecay.lab.stats.intervals import (
     Interval,
     paired_intervals,
     trimmed_mean,
-    yuen,
 )
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import Pair, shortened_in
 from adadecay.lab.stats.significance import (
     holm,
     holm_intervals,
-    improvement,
-    seed_correlation,
     sign_flip,
     smallest_difference,
 )
@@ -43,18 +39,16 @@ Floats = NDArray[np.float64]
 class Comparison(Pair):
     """Ours against another arm.
 
-    ``difference`` is the trimmed mean of paired differences (of the samples' trimmed
-    means where no seeds are shared). ``interval`` is Holm-adjusted over the family and
-    decides whether it differs from 0; ``size``, adjusted over those with a published
-    difference, decides whether it differs from that; ``joint`` holds the true
-    difference in all comparisons of the family at once. ``alone`` is the plain 95 %
-    interval. ``smallest`` is what this many trials detect with a probability of 80 %,
-    at the level of ``interval``. ``verdict`` is on what the paper printed, and
-    ``shortened`` what there is less of than in the paper.
+    ``values`` are the paired differences and ``difference`` is their trimmed mean.
+    ``interval`` is Holm-adjusted over the family and decides whether it differs from 0;
+    ``size``, adjusted over those with a published difference, decides whether it
+    differs from that; ``joint`` holds the true difference in all comparisons of the
+    family at once. ``alone`` is the plain 95 % interval. ``smallest`` is what this many
+    trials detect with a probability of 80 %, at the level of ``interval``. ``verdict``
+    is on what the paper printed, and ``shortened`` what there is less of than there.
     """
 
-    pairs: int = 0
-    paired: bool = True
+    values: Floats = field(kw_only=True)
     difference: float | None = None
     interval: Interval | None = None
     size: Interval | None = None
@@ -62,13 +56,22 @@ class Comparison(Pair):
     alone: Interval | None = None
     p_value: float | None = None
     p_holm: float | None = None
-    p_yuen: float | None = None
-    improvement: float | None = None
-    correlation: float | None = None
     smallest: float | None = None
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
     shortened: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> int:
+        """How many trials of ours share their seed with one of the other."""
+        return int(self.values.size)
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Both ends of the interval, where there is one."""
+        return (
+            (self.interval.low, self.interval.high) if self.interval else (None, None)
+        )
 
     @property
     def effect(self) -> Effect:
@@ -82,13 +85,27 @@ class Comparison(Pair):
             return CHOSEN
         return str(self.verdict or self.effect)
 
+    @property
+    def oriented(self) -> "Comparison":
+        """The same with AdaDecay first: pages show all differences in one direction."""
+        second = self.other.optimizer == "adadecay" != self.ours.optimizer
+        return self.turned() if second else self
+
     def turned(self) -> "Comparison":
-        """Return the difference and its interval the other way round."""
-        gap, found = self.difference, self.interval
+        """Return the two, their difference and its interval the other way round."""
+        found = self.interval
         if found is not None:
-            found = replace(found, low=-found.high, high=-found.low)
-        gap = None if gap is None else -gap
-        return replace(self, difference=gap, interval=found)
+            found = replace(found, low=0.0 - found.high, high=0.0 - found.low)
+        gaps = [e if e is None else 0.0 - e for e in (self.difference, self.published)]
+        return replace(
+            self,
+            ours=self.other,
+            other=self.ours,
+            values=-self.values,
+            difference=gaps[0],
+            published=gaps[1],
+            interval=found,
+        )
 
 
 def shortened(
@@ -96,12 +113,9 @@ def shortened(
 ) -> tuple[str, ...]:
     """Return in words what a comparison has less of than the paper.
 
-    Args:
-        data: the study.
-        comparison: two of its arms.
-        holdout: whether data that are held out count.
+    Data that are held out count with ``holdout``.
     """
-    found = [*data.shortened]
+    found: list[str] = []
     for arm in (comparison.ours, comparison.other):
         found += [reason for reason in shortened_in(arm) if reason not in found]
     if holdout and data.held_out:
@@ -109,136 +123,82 @@ def shortened(
     return tuple(found)
 
 
-Maker = Callable[[float], Interval | None]
-Tester = Callable[[float], float]
-
-
-def compare_family(
-    pairs: Sequence[Pair], *, trim: float = TRIM, level: float = LEVEL
-) -> list[Comparison]:
+def compare_family(pairs: Sequence[Pair], *, trim: float = TRIM) -> list[Comparison]:
     """Compare each pair of arms, and adjust for having compared so many.
 
-    Args:
-        pairs: together they are the family. Those with a difference whose size is
-            tested are a family of their own for that. Those that were chosen on the
-            scores shown are not tested.
-        trim: the share that is cut from each tail.
-        level: of the family.
-
-    Returns:
-        One comparison for each pair, in their order.
+    Together they are the family. Those with a difference whose size is tested are a
+    family of their own for that. Those that were chosen on the scores shown are not
+    tested.
     """
-    drawn = [_compare(pair, trim, level) for pair in pairs]
-    adjusted = holm([comparison.p_value for comparison, _, _ in drawn])
-    found = [
-        replace(comparison, p_holm=p_holm)
-        for (comparison, _, _), p_holm in zip(drawn, adjusted, strict=True)
-    ]
-    able = [i for i, comparison in enumerate(found) if comparison.alone]
-    together = 1 - (1 - level) / max(1, len(able))
-    for i, interval in _holm(drawn, dict.fromkeys(able, 0.0), level).items():
-        smallest = None
-        if interval is not None and found[i].paired:
-            values, _ = common_scores(*pairs[i].key)
-            smallest = smallest_difference(values, level=interval.level, trim=trim)
-        joint = drawn[i][1](together)
-        found[i] = replace(found[i], interval=interval, joint=joint, smallest=smallest)
-    known = {i: pairs[i].held_against for i in able}
-    nulls = {i: null for i, null in known.items() if null is not None}
-    for i, size in _holm(drawn, nulls, level).items():
-        found[i] = replace(found[i], size=size)
+    found = [_compare(pair, trim) for pair in pairs]
+    able = [i for i, each in enumerate(found) if each.p_value is not None]
+    makers = {
+        i: paired_intervals(found[i].values, trim=trim, seed=_seed(found[i].values))
+        for i in able
+    }
+
+    def adjusted(nulls: Mapping[int, float]) -> dict[int, Interval | None]:
+        """Return the Holm-adjusted intervals of the tests of some null values."""
+        estimates = {i: trimmed_mean(found[i].values, trim=trim) for i in nulls}
+        intervals = holm_intervals(
+            [makers[i] for i in nulls],
+            [each.p_value(nulls[i]) for i, each in estimates.items() if each],
+            nulls=list(nulls.values()),
+        )
+        return dict(zip(nulls, intervals, strict=True))
+
+    sizes = {i: null for i in able if (null := pairs[i].held_against) is not None}
+    intervals, sized = adjusted(dict.fromkeys(able, 0.0)), adjusted(sizes)
+    together = 1 - (1 - LEVEL) / max(1, len(able))
+    p_values = [found[i].p_value or 0.0 for i in able]
+    for i, p_holm in zip(able, holm(p_values).tolist(), strict=True):
+        interval = intervals[i]
+        level = interval.level if interval else LEVEL
+        found[i] = replace(
+            found[i],
+            interval=interval,
+            size=sized.get(i),
+            joint=makers[i](together),
+            alone=makers[i](LEVEL),
+            p_holm=p_holm,
+            smallest=smallest_difference(found[i].values, level=level, trim=trim),
+        )
     return found
 
 
-def _holm(
-    drawn: Sequence[tuple[Comparison, Maker, Tester]],
-    nulls: Mapping[int, float],
-    level: float,
-) -> dict[int, Interval | None]:
-    """Return the Holm-adjusted intervals of the tests of some null values."""
-    intervals = holm_intervals(
-        [drawn[i][1] for i in nulls],
-        [drawn[i][2](null) for i, null in nulls.items()],
-        nulls=list(nulls.values()),
-        level=level,
-    )
-    return dict(zip(nulls, intervals, strict=True))
+def _seed(values: Floats) -> int:
+    return zlib.crc32(values.tobytes())  # of the sample: no label changes a result
 
 
-def common_scores(ours: Arm, other: Arm) -> tuple[Floats, tuple[Floats, Floats]]:
+def paired_differences(ours: Arm, other: Arm) -> Floats:
     """Return the oriented differences of the trials with the same number and seed."""
     places = {number: i for i, number in enumerate(other.numbers)}
-    shared = [
-        (i, places[number]) for i, number in enumerate(ours.numbers) if number in places
-    ]
-    first = ours.scores[[i for i, _ in shared]]
-    second = other.scores[[j for _, j in shared]]
-    return ours.sign * (first - second), (first, second)
+    shared = [(i, places[n]) for i, n in enumerate(ours.numbers) if n in places]
+    first, second = np.array(shared, dtype=int).reshape(-1, 2).T
+    return np.asarray(ours.sign * (ours.scores[first] - other.scores[second]))
 
 
-def _compare(pair: Pair, trim: float, level: float) -> tuple[Comparison, Maker, Tester]:
-    """Return a comparison by itself, its interval by level, and its p-value by null."""
+def _compare(pair: Pair, trim: float) -> Comparison:
+    """Return a comparison by itself, without intervals."""
     ours, other = pair.key
-    values, scores = common_scores(ours, other)
-    samples = ours.sign * ours.scores, ours.sign * other.scores
-    apart = yuen(ours.scores, other.scores, level=level, trim=trim)
-    p_yuen = apart[1] if apart else None
-    paired = values.size >= 2 or min(ours.scores.size, other.scores.size) < 2
-    if paired:
-        seed = zlib.crc32(values.tobytes())  # of the sample: no label changes a result
-        p_value = sign_flip(values, trim=trim, seed=seed) if values.size > 1 else None
-        at = paired_intervals(values, trim=trim, seed=seed)
-        estimate = trimmed_mean(values, trim=trim)
-        test: Tester = estimate.p_value if estimate else lambda null: 1.0
-        # The middle of the interval, even where most are ties.
-        single = float(values.mean()) if values.size else None
-        difference = estimate.mean if estimate else single
-    else:
-        p_value = p_yuen
-        at, test = _apart(*samples, trim)
-        means = [float(stats.trim_mean(arm.scores, trim)) for arm in (ours, other)]
-        difference = ours.sign * (means[0] - means[1])
-    notes: tuple[str, ...] = ("no common seeds: Yuen's test for unpaired trials",)
-    if paired:
-        notes = tuple(_notes(ours, other, int(values.size), difference, trim))
-    shown = Comparison(
-        **vars(pair),
-        pairs=int(values.size) if paired else 0,
-        paired=paired,
-        difference=difference,
-        notes=notes,
-    )
+    values = paired_differences(ours, other)
+    estimate = trimmed_mean(values, trim=trim)
+    # The middle of the interval, even where most are ties.
+    single = float(values.mean()) if values.size else None
+    difference = estimate.mean if estimate else single
+    notes = tuple(_notes(ours, other, values.size, difference, trim))
+    found = Comparison(**vars(pair), values=values, difference=difference, notes=notes)
     if pair.chosen_on_scores:
-        return replace(shown, notes=(CHOSEN, *notes)), at, test
-    comparison = replace(
-        shown,
-        alone=at(level),
-        p_value=p_value,
-        p_yuen=p_yuen,
-        improvement=improvement(*samples),
-        correlation=seed_correlation(*scores),
-    )
-    return comparison, at, test
-
-
-def _apart(ours: Floats, other: Floats, trim: float) -> tuple[Maker, Tester]:
-    """Return Yuen's interval and test for two samples without common seeds."""
-
-    def at(level: float) -> Interval | None:
-        found = yuen(ours, other, level=level, trim=trim)
-        return found[0] if found else None
-
-    def test(null: float) -> float:
-        found = yuen(ours - null, other, trim=trim)
-        return found[1] if found else 1.0
-
-    return at, test
+        return replace(found, notes=(CHOSEN, *notes))
+    if values.size < 2:
+        return found
+    return replace(found, p_value=sign_flip(values, trim=trim, seed=_seed(values)))
 
 
 def _notes(
     ours: Arm, other: Arm, pairs: int, difference: float | None, trim: float
 ) -> Iterator[str]:
-    """Say what is missing, and where the averages differ the other way."""
+    """Yield what is missing, and whether the averages differ the other way."""
     least = 2.0 ** (1 - pairs)  # of all sign patterns, one and its opposite
     if pairs == 0:
         yield "no finished pair of trials"

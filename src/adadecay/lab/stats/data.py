@@ -11,10 +11,7 @@ from typing import Any, Final
 import polars as pl
 from polars import selectors as cs
 
-from adadecay.lab import paper
-from adadecay.lab.scoring import plural
 from adadecay.lab.settings import shown
-from adadecay.lab.spec import StudySpec
 from adadecay.lab.study import Study
 from adadecay.lab.tables import SETTING_SCHEMA, Tables
 
@@ -24,7 +21,7 @@ COLUMNS: Final = (
     *("epoch", "status", "score", "validation_score", "test_accuracy"),
 )
 
-WITHOUT_RESULT: Final = ("failed", "diverged", "damaged")
+WITHOUT_RESULT: Final = ("failed", "diverged")
 PROBLEM: Final = ("cell", "optimizer", "number", "status", "epochs_done", "reason")
 
 
@@ -32,46 +29,27 @@ PROBLEM: Final = ("cell", "optimizer", "number", "status", "epochs_done", "reaso
 class StudyData:
     """A study's results and the facts that decide how they are judged.
 
-    Args:
-        results: one row for each trial and epoch.
-        rates: one row for each trial, epoch and layer, with ``mean_theta`` and, where
-            it is known, ``power_theta``: the mean of θ weighted by w².
-        name: of the study, or of a variant.
-        study: name of the study that it is a variant of.
-        paper: whether it is compared with the published numbers and claims.
-        title: a heading.
-        summary: what it asks.
-        score_name: what the scores are called.
-        larger_is_better: whether a larger score is a better one.
-        baseline: the optimizer that the others are compared with.
-        planned: how many trials the study has in all, started or not.
-        shortened: what is less than in the paper for the whole study, in words.
-        held_out: the share of the training set kept back for validation.
-        chosen: optimizer arguments whose value is chosen on held-out data.
-        facts: versions, machine and the like, by name.
-        problems: what went wrong in which trial.
-        parts: names of the studies whose trials were merged, where there are several.
-        commands: what was run, as it is typed.
+    ``results`` has one row for each trial and epoch; ``rates`` one for each trial,
+    epoch and layer, with ``mean_theta`` and, where it is known, ``power_theta``: the
+    mean of θ weighted by w².
     """
 
     results: pl.DataFrame
     rates: pl.DataFrame | None = None
-    name: str = "study"
-    study: str = "study"
-    paper: bool = False
+    name: str = "study"  # of the study, or of a variant
+    study: str = "study"  # name of the study that it is a variant of
+    paper: bool = False  # compared with the published numbers and claims
     title: str = ""
-    summary: str = ""
+    summary: str = ""  # what it asks
     score_name: str = "test accuracy (%)"
     larger_is_better: bool = True
-    baseline: str | None = None
-    planned: int | None = None
-    shortened: tuple[str, ...] = ()
-    held_out: float = 0.0
-    chosen: tuple[str, ...] = ()
-    facts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    problems: tuple[Mapping[str, Any], ...] = ()
-    parts: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+    baseline: str | None = None  # the optimizer that others are compared with
+    planned: int | None = None  # trials in all, started or not
+    held_out: float = 0.0  # share of the training set kept back for validation
+    chosen: tuple[str, ...] = ()  # arguments chosen on held-out data
+    facts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # versions, …
+    problems: tuple[Mapping[str, Any], ...] = ()  # what went wrong in which trial
+    commands: tuple[str, ...] = ()  # what was run, as it is typed
 
 
 def load(source: Study | StudyData | pl.DataFrame) -> StudyData:
@@ -102,25 +80,19 @@ def study_data(
     """Return the data of a study whose files were read already."""
     spec = study.spec
     wrong = tables.trials.filter(pl.col("status").is_in(WITHOUT_RESULT))
+    told = ("name", "paper", "title", "summary", "larger_is_better", "baseline")
     return StudyData(
         results,
         rates=rates,
-        study=study.variant.study,
+        study=study.variant.base,
         score_name=_score_name(results),
         planned=len(study.plan.trials),
-        shortened=_shortened(study),
+        held_out=spec.holdout,
         facts=tables.origins,
         problems=tuple(wrong.select("trial", *PROBLEM).to_dicts()),
         commands=(study.variant.command,),
-        **spec_facts(spec),
+        **{name: getattr(spec, name) for name in (*told, "chosen")},
     )
-
-
-def spec_facts(spec: StudySpec) -> dict[str, Any]:
-    """Return what a study says of itself."""
-    names = ("name", "paper", "title", "summary", "larger_is_better", "baseline")
-    found = {name: getattr(spec, name) for name in (*names, "chosen")}
-    return {**found, "held_out": spec.holdout}
 
 
 def shown_table(table: pl.DataFrame) -> pl.DataFrame:
@@ -148,14 +120,3 @@ def _score_name(results: pl.DataFrame) -> str:
         return "test accuracy (%)"
     name = str(results["score_name"][0]).removeprefix("test_")
     return "test accuracy (%)" if name == "accuracy" else name
-
-
-def _shortened(study: Study) -> tuple[str, ...]:
-    spec = study.spec
-    found = [plural(spec.examples, "training example")] if spec.examples else []
-    sizes = {cell.batch_size or spec.batch_size for cell in spec.cells}
-    found += [
-        f"batches of {size} instead of {paper.BATCH_SIZE}"
-        for size in sorted(sizes - {paper.BATCH_SIZE})
-    ]
-    return tuple(found)

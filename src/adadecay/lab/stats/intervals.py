@@ -1,13 +1,12 @@
-"""Intervals for a difference: trimmed-t, BCa bootstrap, and Yuen's for unpaired data.
+"""Intervals for a difference: trimmed-t and BCa bootstrap.
 
-In: the differences of paired trials (or two samples). Out: an :class:`Interval` at any
-level. Below 30 pairs it is the trimmed-t. From 30 on it is the BCa bootstrap, each end
-taken out to the trimmed-t's where that reaches further: alone, BCa falls short of the
-high levels that Holm's correction asks for (docs/statistics.md has the measurements).
+In: the differences of paired trials. Out: an :class:`Interval` at any level. Below 30
+pairs it is the trimmed-t. From 30 on it is the BCa bootstrap, each end taken out to the
+trimmed-t's where that reaches further: alone, BCa falls short of the high levels that
+Holm's correction asks for (docs/statistics.md has the measurements).
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -127,15 +126,14 @@ def paired_intervals(
     The bootstrap is drawn once, so that every level asks the same resamples.
     """
     values = np.asarray(differences, dtype=np.float64)
-    if values.size < BOOTSTRAP_FROM or not _spread_inside(values, trim):
+    ordered, cut = np.sort(values), int(trim * values.size)
+    if values.size < BOOTSTRAP_FROM or ordered[cut] == ordered[-cut - 1]:
         return lambda level: trimmed_t(values, level=level, trim=trim)
-    drawn: list[Any] = []
+    ends = bca(values, trim, seed)
 
     def at(level: float) -> Interval | None:
-        if not drawn:
-            drawn.append(_resample(values, trim, seed))
         reached = trimmed_t(values, level=level, trim=trim)
-        low, high = _bca(values, trim, level, drawn[0])
+        low, high = map(float, ends(confidence_level=level).confidence_interval)
         if reached is None or not (math.isfinite(low) and math.isfinite(high)):
             return reached
         return Interval(min(low, reached.low), max(high, reached.high), level, "BCa")
@@ -143,47 +141,10 @@ def paired_intervals(
     return at
 
 
-def _bootstrap(values: Floats, trim: float, **options: Any) -> Any:
+def bca(values: Floats, trim: float, seed: int) -> Callable[..., Any]:
+    """Return scipy's BCa bootstrap of the trimmed mean, which draws nothing more."""
     statistic: Any = partial(stats.trim_mean, proportiontocut=trim)
-    return stats.bootstrap((values,), statistic, vectorized=True, **options)
-
-
-def _resample(values: Floats, trim: float, seed: int) -> Any:
-    """Draw what :func:`_bca` takes its ends from."""
-    options = {"method": "percentile", "rng": np.random.default_rng(seed)}
-    return _bootstrap(values, trim, n_resamples=RESAMPLES, **options)
-
-
-def _bca(values: Floats, trim: float, level: float, drawn: Any) -> tuple[float, float]:
-    options = {"n_resamples": 0, "bootstrap_result": drawn, "method": "BCa"}
-    found = _bootstrap(values, trim, confidence_level=level, **options)
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
-def yuen(
-    ours: ArrayLike, other: ArrayLike, *, level: float = LEVEL, trim: float = TRIM
-) -> tuple[Interval, float] | None:
-    """Return Yuen's interval and p-value for two samples without common seeds.
-
-    None where a sample has fewer than two values or neither has any spread.
-    """
-    samples = [np.asarray(sample, dtype=np.float64) for sample in (ours, other)]
-    few = min(sample.size for sample in samples) < 2
-    if few or all(np.ptp(sample) == 0 for sample in samples):
-        return None
-    cut = [trim if _spread_inside(sample, trim) else 0.0 for sample in samples]
-    with warnings.catch_warnings():
-        # One sample may be constant: its variance is then 0, as scipy goes on to use.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        found = stats.ttest_ind(*samples, equal_var=False, trim=min(cut))
-    ends = found.confidence_interval(level)
-    return (
-        Interval(float(ends.low), float(ends.high), level, "Yuen"),
-        float(found.pvalue),
-    )
-
-
-def _spread_inside(sample: Floats, trim: float) -> bool:
-    ordered = np.sort(sample)
-    cut = int(trim * ordered.size)
-    return bool(ordered[cut] < ordered[ordered.size - cut - 1])
+    bootstrap = partial(stats.bootstrap, (values,), statistic, vectorized=True)
+    rng = np.random.default_rng(seed)
+    drawn = bootstrap(n_resamples=RESAMPLES, method="percentile", rng=rng)
+    return partial(bootstrap, n_resamples=0, bootstrap_result=drawn, method="BCa")

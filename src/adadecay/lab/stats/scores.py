@@ -17,13 +17,12 @@ from adadecay.lab.scoring import TRIM, trial_score, trimmed_average
 from adadecay.lab.settings import Setting, setting_of_row
 from adadecay.lab.tables import SETTING_SCHEMA
 
-SETTINGS: Final = tuple(
-    name
-    for name in SETTING_SCHEMA
-    if name not in ("trial", "number", "seed", "score_name")
+SETTINGS: Final = (
+    *("cell", "dataset", "network", "optimizer", "optimizer_name"),
+    *("epochs", "method", "setting"),
 )
 _KINDS: Final[dict[str, Any]] = {
-    **{name: SETTING_SCHEMA[name] for name in (*SETTINGS, "number")},
+    **{name: SETTING_SCHEMA[name] for name in ("trial", *SETTINGS, "number")},
     "epoch": int,
     "seed": pl.UInt64,
     "status": str,
@@ -33,28 +32,12 @@ SUPERSEDED: Final = "superseded"
 
 
 def complete(results: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns that statistics read, and no other, null where missing."""
-    known = results.columns
-    columns = {name: pl.col(name) if name in known else pl.lit(None) for name in _KINDS}
-    if "cell" not in known:
-        columns["cell"] = _cell_name(known)
-    added = [
-        column.cast(_KINDS[name], strict=False).alias(name)
-        for name, column in columns.items()
-    ]
-    score = pl.col("score" if "score" in known else "test_accuracy").cast(pl.Float64)
-    finite = pl.when(score.is_finite()).then(score)
-    return results.select("trial", *added, finite.alias("score"))
-
-
-def _cell_name(columns: list[str]) -> pl.Expr:
-    """Return a name for the cells of a bare table, as the lab makes them."""
-    name = pl.concat_str("dataset", "network", separator="/")
-    if "dropout" not in columns:
-        return name
-    rate = pl.col("dropout").cast(pl.Float64)
-    varied = pl.format("{}(dropout={})", name, rate)
-    return pl.when(rate > 0).then(varied).otherwise(name)
+    """Return the columns that statistics read, and no other."""
+    score = pl.col("score").cast(pl.Float64)
+    return results.select(
+        *(pl.col(name).cast(kind, strict=False) for name, kind in _KINDS.items()),
+        pl.when(score.is_finite()).then(score).alias("score"),
+    )
 
 
 def trial_scores(

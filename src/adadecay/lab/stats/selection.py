@@ -6,18 +6,28 @@ In: arms. Out: the one that was asked for, or pairs of arms that differ in one t
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from adadecay.lab import paper
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.scoring import plural
-from adadecay.lab.settings import baseline_settings
+from adadecay.lab.settings import rivals
 from adadecay.lab.stats.scores import Arm
 
-_VARIANTS = ("decoupled", "unit_mean", "nesterov")
-_WITHOUT_ALPHA = ("sgd", "rmsprop", "adam")
 DECAY, ALPHA = "optimizer.weight_decay", "optimizer.alpha"
 DROPOUT = "network.dropout"
+PATHS = {"weight_decay": DECAY, "alpha": ALPHA, "dropout": DROPOUT}
+PATHS |= {"schedule": "schedule"}
+# The method itself, not a variant of it, as the paper ran it.
+PLAIN: dict[str, Any] = {
+    DECAY: paper.WEIGHT_DECAY,
+    ALPHA: paper.DEFAULT_ALPHA,
+    DROPOUT: 0.0,
+    "optimizer.pooling": "tensor",
+    "optimizer.decoupled": False,
+    "optimizer.unit_mean": False,
+    "optimizer.nesterov": False,
+}
 Place = tuple[str, str]  # dataset and network
 
 
@@ -56,42 +66,28 @@ class Pair:
         return self.published if self.reference is None else self.reference
 
 
-def is_plain(arm: Arm) -> bool:
-    """Return whether an arm is the method itself, not a variant of it."""
-    given = {path.rpartition(".")[2]: value for path, value in arm.values}
-    pooled = given.get("pooling", "tensor") != "tensor"
-    return not pooled and not any(given.get(name) for name in _VARIANTS)
+def _has(arm: Arm, path: str, wanted: Any) -> bool:
+    """Return whether an arm has a value, or says nothing about it."""
+    found = arm.get(path, wanted)
+    if isinstance(wanted, float):
+        return math.isclose(found, wanted, rel_tol=1e-6, abs_tol=1e-12)
+    return bool(found == wanted)
 
 
-def _near(value: float | None, wanted: float) -> bool:
-    return value is None or math.isclose(value, wanted, rel_tol=1e-6, abs_tol=1e-12)
-
-
-def standard(
-    arms: Sequence[Arm],
-    optimizer: str,
-    *,
-    alpha: float = paper.DEFAULT_ALPHA,
-    weight_decay: float = paper.WEIGHT_DECAY,
-    dropout: float = 0.0,
-    schedule: str | None = None,
-) -> Arm | None:
+def standard(arms: Sequence[Arm], optimizer: str, **changes: Any) -> Arm | None:
     """Return the arm of an optimizer under the paper's settings, None if not there.
 
-    What is given differs from them. Without a schedule it is the paper's own.
+    ``changes`` differ from them: weight_decay, alpha, dropout or schedule.
     """
     own = "constant" if optimizer in ("rmsprop", "adam") else "sigmoid"
+    wanted = {**PLAIN, "schedule": own} | {PATHS[k]: v for k, v in changes.items()}
     for arm in arms:
-        name, get = arm.optimizer, arm.get
+        name = arm.optimizer
         known = OPTIMIZERS.get(name).facts["lr"] if name in OPTIMIZERS else {}
         if (
             paper.canonical(name) == optimizer
-            and is_plain(arm)
-            and _near(get(DECAY), weight_decay)
-            and _near(get(DROPOUT), dropout)
-            and get("schedule") in (None, schedule or own)
-            and get("lr") in (None, *known.values())
-            and (optimizer in _WITHOUT_ALPHA or _near(get(ALPHA), alpha))
+            and arm.get("lr") in (None, *known.values())
+            and all(_has(arm, path, value) for path, value in wanted.items())
         ):
             return arm
     return None
@@ -113,16 +109,6 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _context(arm: Arm) -> tuple[str, int]:
-    return arm.cell, arm.epochs
-
-
-def baselines_around(arm: Arm, arms: Sequence[Arm], baseline: str) -> list[Arm]:
-    """Return the baseline's arms in a cell: by label, by method, or by name."""
-    around = [other for other in arms if _context(other) == _context(arm)]
-    return baseline_settings(around, baseline)
-
-
 def own_pairs(
     arms: Sequence[Arm], baseline: str | None, chosen: Sequence[str] = ()
 ) -> list[Pair]:
@@ -139,29 +125,17 @@ def own_pairs(
         chosen: arguments that were chosen on held-out data for each method, in which
             partners may differ.
     """
-    if baseline is None:
-        return []
-    groups: dict[tuple[object, ...], list[Arm]] = {}
-    for arm in arms:
-        groups.setdefault((*_context(arm), arm.method), []).append(arm)
     pairs: list[Pair] = []
-    for group in groups.values():
-        others = baselines_around(group[0], arms, baseline)
-        members = [arm for arm in group if arm not in others]
-        if others and members:
-            partners = [
-                Pair.printed(arm, other)
-                for arm in members
-                for other in others
-                if arm.matches(other, _paths(chosen))
-            ]
-            first = {pair.ours: pair for pair in reversed(partners)}
-            pairs += first.values() or [_best_pair(members, others)]
+    for members, others in rivals(arms, baseline) if baseline else ():
+        partners = [
+            Pair.printed(arm, other)
+            for arm in members
+            for other in others
+            if not arm.differing(other, chosen)
+        ]
+        first = {pair.ours: pair for pair in reversed(partners)}
+        pairs += first.values() or [_best_pair(members, others)]
     return sorted(pairs, key=lambda pair: arms.index(pair.ours))
-
-
-def _paths(arguments: Sequence[str]) -> list[str]:
-    return [*arguments, *(f"optimizer.{name}" for name in arguments)]
 
 
 def _best_pair(members: Sequence[Arm], others: Sequence[Arm]) -> Pair:
@@ -203,10 +177,11 @@ def choose(arms: Sequence[Arm], chosen: Sequence[str]) -> list[Arm]:
 
 def candidates(arms: Sequence[Arm], chosen: Sequence[str]) -> list[list[Arm]]:
     """Return the arms that differ only in the ``chosen`` arguments, together."""
+    free = [*chosen, *(f"optimizer.{name}" for name in chosen)]
     groups: dict[tuple[object, ...], list[Arm]] = {}
     for arm in arms:
-        fixed = arm.without(*_paths(chosen))
-        groups.setdefault((*_context(arm), arm.method, fixed), []).append(arm)
+        key = (arm.cell, arm.epochs, arm.method, arm.without(*free))
+        groups.setdefault(key, []).append(arm)
     return list(groups.values())
 
 
@@ -231,13 +206,3 @@ def cells_of_the_paper(arms: Sequence[Arm]) -> dict[Place, list[Arm]]:
         if cell in found:
             found[cell].append(arm)
     return {cell: inside for cell, inside in found.items() if inside}
-
-
-def default_baseline(arms: Sequence[Arm]) -> str | None:
-    """Return "sgd" where the study has it, else its first optimizer but AdaDecay."""
-    labels = [arm.label for arm in arms]
-    if "sgd" in labels or any(arm.optimizer == "sgd" for arm in arms):
-        return "sgd"
-    ours = "adadecay"
-    others = [arm.label for arm in arms if paper.canonical(arm.optimizer) != ours]
-    return others[0] if others and len(set(labels)) > 1 else None

@@ -53,25 +53,19 @@ def sign_flip(
     return float(min(1.0, 2 * (min(tails) + more) / (len(null) + more)))
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's adjusted p-values, in the order given; None stays None.
+def holm(p_values: ArrayLike) -> Floats:
+    """Return Holm's adjusted p-values of families along the last axis.
 
     Example:
         >>> from adadecay.lab.stats.significance import holm
-        >>> holm([0.01, 0.04, 0.03])
+        >>> holm([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.06, 0.06]
     """
-    known = np.array([each for each in p_values if each is not None], dtype=np.float64)
-    adjusted = iter(holm_adjusted(known).tolist())
-    return [None if each is None else next(adjusted) for each in p_values]
-
-
-def holm_adjusted(p_values: Floats) -> Floats:
-    """Return Holm's adjusted p-values of families along the last axis."""
-    order = np.argsort(p_values, axis=-1, kind="stable")
-    left = np.arange(p_values.shape[-1], 0, -1)
-    ranked = np.minimum(1.0, left * np.take_along_axis(p_values, order, -1))
-    adjusted = np.empty_like(p_values)
+    given = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(given, axis=-1, kind="stable")
+    left = np.arange(given.shape[-1], 0, -1)
+    ranked = np.minimum(1.0, left * np.take_along_axis(given, order, -1))
+    adjusted = np.empty_like(given)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(ranked, axis=-1), -1)
     return adjusted
 
@@ -81,29 +75,26 @@ def holm_intervals(
     order: Sequence[float],
     *,
     nulls: Sequence[float] | None = None,
-    level: float = LEVEL,
 ) -> list[Interval | None]:
     """Return one interval for each comparison of a family, widened by Holm's steps.
 
     The comparisons are taken from the smallest of ``order`` to the largest. With k of
-    m still to judge, the next interval has level 1 − (1 − level)/k. As soon as one
+    m still to judge, the next interval has level 1 − 0.05/k. As soon as one
     holds its null value, it and all that follow keep that level, and none of those is
     rejected, so that an interval excludes its null value exactly where Holm's
     procedure rejects it. The intervals decide on that value and on no other: together
-    they cover the true differences less often than ``level``.
+    they cover the true differences in less than 95 % of families.
 
-    Args:
-        makers: for each comparison, a function from a level to its interval.
-        order: for each comparison, a p-value; only their order matters.
-        nulls: the value that each comparison tests; by default 0.
-        level: of the family.
+    Of each comparison, ``makers`` has a function from a level to its interval,
+    ``order`` a p-value of which only the rank matters, and ``nulls`` the value tested,
+    by default 0.
     """
     tested = nulls or [0.0] * len(makers)
     found: list[Interval | None] = [None] * len(makers)
     left = len(makers)
     stopped = False
     for position in sorted(range(len(makers)), key=lambda i: order[i]):
-        interval = makers[position](1 - (1 - level) / left)
+        interval = makers[position](1 - (1 - LEVEL) / left)
         null = tested[position]
         found[position] = _holding(interval, null) if stopped else interval
         stopped = stopped or interval is None or interval.holds(null)
@@ -118,34 +109,6 @@ def _holding(interval: Interval | None, null: float) -> Interval | None:
         return interval
     ends = min(interval.low, null), max(interval.high, null)
     return Interval(*ends, interval.level, interval.method)
-
-
-def improvement(ours: ArrayLike, other: ArrayLike) -> float | None:
-    """Return the probability that a trial of ours beats one of the other; ties half.
-
-    It is the Mann-Whitney statistic over all pairs of trials, whatever their seeds.
-
-    Example:
-        >>> from adadecay.lab.stats.significance import improvement
-        >>> improvement([2, 3], [1, 2])
-        0.875
-    """
-    first = np.asarray(ours, dtype=np.float64)
-    second = np.asarray(other, dtype=np.float64)
-    if not (first.size and second.size):
-        return None
-    wins = float(stats.mannwhitneyu(first, second).statistic)
-    return wins / (first.size * second.size)
-
-
-def seed_correlation(ours: ArrayLike, other: ArrayLike) -> float | None:
-    """Return Pearson's r between paired scores; None below three pairs or no spread."""
-    first = np.asarray(ours, dtype=np.float64)
-    second = np.asarray(other, dtype=np.float64)
-    if first.size < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    value = float(stats.pearsonr(first, second).statistic)
-    return value if math.isfinite(value) else None
 
 
 def smallest_difference(

@@ -8,16 +8,14 @@
       rates.parquet     θ by trial, epoch and layer: its mean, plain and weighted by w²
 
 In: a ``Study``. Out: :class:`StudyData`, the same that :func:`load` makes of the study
-itself, without its results folder and its checkpoints. ``results.parquet`` alone, or
-``results.csv``, is enough: then the study's facts come from the built-in study of the
-folder's name. A snapshot may come from others: its texts are shown and not obeyed.
+itself, without its results folder and its checkpoints. A snapshot may come from others:
+its texts are shown and not obeyed.
 """
 
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -28,20 +26,18 @@ from pydantic import TypeAdapter
 
 from adadecay.lab.files import StoreError
 from adadecay.lab.plan import Plan
-from adadecay.lab.spec_file import built_in_names, read_spec
 from adadecay.lab.stats.data import (
     PROBLEM,
     StudyData,
     shown_table,
     shown_value,
-    spec_facts,
     study_data,
 )
 from adadecay.lab.stats.scores import SUPERSEDED, complete
 from adadecay.lab.study import Study
 from adadecay.lab.tables import Tables, plan_table, write_file, write_parquet
 
-FORMAT: Final = 2  # format 1 had losses, learning rates and θ in single precision
+FORMAT: Final = 2
 TABLES: Final = ("results", "rates")
 FINISHED: Final = ("done", "diverged")
 PLACE: Final = ("cell", "optimizer", "number")
@@ -101,11 +97,7 @@ def finished_ids(folder: str | Path) -> frozenset[str]:
 
 def write_snapshot(data: StudyData, folder: Path) -> list[Path]:
     """Write data that was gathered already; see :func:`keep`."""
-    facts = {
-        each.name: getattr(data, each.name)
-        for each in fields(StudyData)
-        if each.name not in TABLES
-    }
+    facts = {key: value for key, value in vars(data).items() if key not in TABLES}
     paths = [folder / "study.json", folder / "results.parquet"]
     text = json.dumps({"format": FORMAT, **facts}, indent=1, ensure_ascii=False)
     write_file(paths[0], text.encode() + b"\n")
@@ -124,36 +116,28 @@ def _write_table(table: pl.DataFrame, path: Path) -> None:
 
 def is_snapshot(folder: Path) -> bool:
     """Return whether a folder holds a kept study."""
-    return any((folder / f"results.{kind}").is_file() for kind in ("parquet", "csv"))
+    return (folder / "results.parquet").is_file()
 
 
-def read_snapshot(folder: str | Path, *, name: str | None = None) -> StudyData:
-    """Return the data of a folder with ``results.parquet`` or ``results.csv``.
-
-    ``name`` is that of the study, where the folder does not say.
-
-    Example:
-        >>> import tempfile
-        >>> from adadecay.lab import Study
-        >>> from adadecay.lab.stats.snapshot import keep, read_snapshot
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = keep(Study("quickstart", results=folder), f"{folder}/kept")
-        ...     read_snapshot(f"{folder}/kept").planned
-        20
-    """
+def read_snapshot(folder: str | Path) -> StudyData:
+    """Return the data of a folder that :func:`keep` wrote."""
     folder = Path(folder)
     if not is_snapshot(folder):
         raise FileNotFoundError(
-            f"{folder} has neither results.parquet nor results.csv: "
-            "“adadecay results STUDY --keep FOLDER” writes it."
+            f"{folder} has no results.parquet: “adadecay results STUDY --keep FOLDER” "
+            "writes it."
         )
-    facts = _facts(folder / "study.json", name or folder.name)
-    return StudyData(_results(folder), rates=_rates(folder / "rates.parquet"), **facts)
+    rates = folder / "rates.parquet"
+    return StudyData(
+        _results(folder / "results.parquet"),
+        rates=_rates(rates) if rates.exists() else None,
+        **_facts(folder / "study.json"),
+    )
 
 
 @contextlib.contextmanager
 def _one_sentence(path: Path) -> Iterator[None]:
-    """Say of a file that others wrote what is wrong with it."""
+    """Turn errors of reading a file into one sentence that names it."""
     try:
         yield
     except (OSError, PolarsError, ValueError, LookupError, RecursionError) as error:
@@ -161,61 +145,42 @@ def _one_sentence(path: Path) -> Iterator[None]:
         raise StoreError(f"{path} is not the file of a snapshot: {reason}.") from None
 
 
-def _results(folder: Path) -> pl.DataFrame:
-    path = folder / "results.parquet"
-    read: Any = pl.read_parquet
-    if not path.is_file():
-        path = folder / "results.csv"
-        read = partial(pl.read_csv, infer_schema_length=None)
+def _results(path: Path) -> pl.DataFrame:
     with _one_sentence(path):
-        table = read(path)
+        table = pl.read_parquet(path)
         complete(table.select(pl.col("trial").cast(pl.String), pl.exclude("trial")))
         return shown_table(table)
 
 
-def _rates(path: Path) -> pl.DataFrame | None:
-    if not path.exists():
-        return None
+def _rates(path: Path) -> pl.DataFrame:
     with _one_sentence(path):
         table = pl.read_parquet(path)
         table.select("trial", "layer", pl.col("epoch", "mean_theta").cast(pl.Float64))
         return shown_table(table)
 
 
-def _facts(path: Path, name: str) -> dict[str, Any]:
+def _facts(path: Path) -> dict[str, Any]:
     """Return what is known of the study, in the types that StudyData has."""
-    if not path.exists():
-        return _built_in(name)
     types = get_type_hints(StudyData)
     with _one_sentence(path):
         facts = shown_value(json.loads(path.read_text("utf-8")))
-        if not isinstance(facts, dict) or facts.pop("format", None) not in (1, FORMAT):
+        if not isinstance(facts, dict) or facts.pop("format", None) != FORMAT:
             raise ValueError("it was written by another version of adadecay")
-        # Versions before 0.2 kept the name of the variant alone.
-        facts.setdefault("study", facts["name"].partition("[")[0])
-        facts.setdefault("paper", _built_in(facts["study"]).get("paper", False))
-        for key, value in facts.items():
-            facts[key] = TypeAdapter(types[key]).validate_python(value)
-        for problem in facts.get("problems", ()):
+        found = {
+            key: TypeAdapter(types[key]).validate_python(value)
+            for key, value in facts.items()
+            if key in types  # other versions may know more
+        }
+        for problem in found.get("problems", ()):
             _ = [problem[key] for key in PROBLEM]
-    return dict(facts)
-
-
-def _built_in(name: str) -> dict[str, Any]:
-    if name not in built_in_names():
-        return {"name": name, "study": name}
-    return {**spec_facts(read_spec(name)), "study": name}
+    return found
 
 
 def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
     """Return the trials of a snapshot together with those of a study.
 
-    Args:
-        old: the snapshot. Its trials that the plan asks for get the plan's labels; a
-            trial whose cell, label and number the plan gives to another id is marked
-            as superseded.
-        new: the study's own trials.
-        plan: of the study.
+    Those of the snapshot that the plan asks for get the plan's labels; one whose cell,
+    label and number the plan gives to another id is marked as superseded.
     """
     finished = old.results.filter(pl.col("status").is_in(FINISHED))["trial"]
     unfinished_here = set(new.results["trial"]) - set(finished)
@@ -243,7 +208,6 @@ def merge(old: StudyData, new: StudyData, plan: Plan) -> StudyData:
             for key in {**old.facts, **new.facts}
         },
         problems=_problems((*old.problems, *new.problems), results),
-        parts=tuple(dict.fromkeys((*(old.parts or (old.name,)), new.name))),
         commands=tuple(dict.fromkeys((*old.commands, *new.commands))),
     )
 

@@ -67,15 +67,11 @@ def judge_published(
     *,
     shortened: tuple[str, ...] = (),
 ) -> Verdict:
-    """Return the verdict on one published difference.
+    """Return the verdict on one published difference Δ.
 
-    Args:
-        interval: of ours − other, Holm-adjusted; None with fewer than two pairs.
-        published: Δ; None where the paper prints no number. Below 0 all signs are
-            reversed: an interval below 0 replicates.
-        size: the interval that decides whether Δ is rejected; None where it is not
-            tested.
-        shortened: what was less than in the paper, in words; empty if nothing.
+    ``interval`` is that of ours − other, Holm-adjusted, and ``size`` the one that
+    decides whether Δ is rejected. Below 0 all signs are reversed: an interval below 0
+    replicates. Whatever was ``shortened`` is not comparable.
 
     Example:
         >>> from adadecay.lab.stats.intervals import Interval

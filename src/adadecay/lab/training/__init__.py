@@ -1,15 +1,12 @@
 """Training: what defines a trial → its epochs, one row of numbers each."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
-from adadecay.lab import schedules
+from adadecay.lab.schedules import learning_rates
 from adadecay.lab.seeds import derive, reseed
 from adadecay.lab.settings import TrialDefinition
 from adadecay.lab.usercode import check_code
@@ -28,7 +25,10 @@ class Training(ABC):
         self.device = device
         self.seed = definition.seed
         self.count = definition.epochs
-        self.rates = learning_rates(definition)
+        schedule = definition.schedule
+        self.rates = learning_rates(
+            schedule.name, self.count, lr=definition.lr, **schedule.arguments
+        )
         # Kept by optimizers that draw; reseeded at each epoch.
         self.generator = torch.Generator(device)
 
@@ -66,43 +66,3 @@ def prepare(
     if compiled:
         training.predict = torch.compile(training.network)
     return training
-
-
-class AnnealingLR(LRScheduler):
-    """Each group's learning rate on one curve, from its own initial value."""
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        schedule: str,
-        epochs: int,
-        **arguments: Any,
-    ) -> None:
-        self.schedule = schedule
-        self.epochs = epochs
-        self.arguments = arguments
-        super().__init__(optimizer)
-
-    def get_lr(self) -> list[Any]:
-        """Compute the learning rates of the current epoch, one for each group."""
-        where = self.schedule, self.last_epoch, self.epochs
-        return [
-            schedules.learning_rate(*where, start=float(start), **self.arguments)
-            for start in self.base_lrs
-        ]
-
-
-def learning_rates(definition: TrialDefinition) -> list[float]:
-    """Return the learning rate of each epoch."""
-    name = definition.schedule.name
-    arguments, epochs = definition.schedule.arguments, definition.epochs
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=definition.lr)
-    scheduler = schedules.make(name, optimizer, epochs=epochs, **arguments)
-    rates = []
-    for _ in range(epochs):
-        rates.append(float(optimizer.param_groups[0]["lr"]))
-        optimizer.step()
-        scheduler.step()
-    if not all(map(math.isfinite, rates)):
-        raise ValueError(f"The schedule {name!r} gives a rate that is not finite.")
-    return rates

@@ -142,15 +142,10 @@ class CustomTraining(Training):
         self.state = values.pop(STATE, None)
         row: dict[str, Any] = {"epoch": epoch, "lr": self.rates[epoch]}
         for key, value in values.items():
-            if not str(key).isprintable():
+            if key in LABS or not str(key).isprintable():
                 raise ValueError(
-                    f"The trainer {name!r} yields {str(key)!r}, which cannot be shown; "
-                    f"call it something else."
-                )
-            if key in LABS:
-                raise ValueError(
-                    f"The trainer {name!r} yields {key!r}, which the lab keeps for "
-                    f"itself; call it something else."
+                    f"The trainer {name!r} yields {str(key)!r}, which the lab keeps "
+                    f"for itself or cannot show; call it something else."
                 )
             if key not in COUNTED:
                 row[str(key)] = _number(value, key, name)

@@ -123,18 +123,16 @@ class NetworkTraining(Training):
             group["lr"] = self.rates[epoch]
         order = torch.Generator().manual_seed(derive(self.seed, "batches", epoch))
         self.network.train()
-        walk = self._walk if self.draws_batches else self._step_through
-        losses, sizes, rates = walk(self.train.epoch(order))
+        losses, sizes, rates = self._steps(self.train.epoch(order))
         return _mean(losses, sizes), rates
 
     def estimate_epoch_seconds(self, seconds: float) -> float:
         """Return the seconds that an epoch takes, from so many seconds of one."""
         self.network.train()
-        walk = self._walk if self.draws_batches else self._step_through
         drawn = self.train.epoch(torch.Generator().manual_seed(self.seed))
-        walk(itertools.islice(drawn, 1))  # the first one is slower
+        self._steps(itertools.islice(drawn, 1))  # the first one is slower
         trained = _seconds_each(
-            lambda: len(walk(itertools.islice(drawn, BATCHES))[1]), seconds
+            lambda: len(self._steps(itertools.islice(drawn, BATCHES))[1]), seconds
         )
         rows = self.parts["test"].in_order()
         with torch.no_grad(), self._precision():
@@ -149,47 +147,35 @@ class NetworkTraining(Training):
             self.predict(self._cast(x))
         return len(batch)
 
-    def _step_through(
+    def _steps(
         self, batches: Iterator[tuple[Tensor, Tensor]]
     ) -> tuple[list[Tensor], list[int], Any]:
-        """Take one step for each batch; look at θ at the last one."""
-        losses, sizes, rates = [], [], None
-        optimizer, last = self.optimizer, len(self.train) - 1
-        for i, (x, y) in enumerate(batches):
-            optimizer.zero_grad()
-            loss = self._forward(x, y)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if i == last and self.layers:
-                rates = sample_rates(optimizer, self.generator)
-            optimizer.step()
-            losses.append(loss.detach())
-            sizes.append(len(y))
-        return losses, sizes, rates
-
-    def _walk(
-        self, batches: Iterator[tuple[Tensor, Tensor]]
-    ) -> tuple[list[Tensor], list[int], Any]:
-        """Let the optimizer take batches as it needs them, until there are none."""
+        """Take steps until no batch is left; look at θ at the last of an epoch."""
         losses: list[Tensor] = []
         sizes: list[int] = []
-        left = True
+        rates = None
 
         def closure() -> Tensor | None:
-            nonlocal left
+            nonlocal rates
             batch = next(batches, None)
             if batch is None:
-                left = False
                 return None
             self.optimizer.zero_grad()
             loss = self._forward(*batch)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
             sizes.append(len(batch[1]))
+            if len(sizes) == len(self.train) and self.layers:
+                rates = sample_rates(self.optimizer, self.generator)
             return loss
 
-        while left:
-            self.optimizer.step(closure)  # type: ignore[arg-type]
-        return losses, sizes, None
+        step: Callable[..., Tensor | None] = self.optimizer.step
+        if self.draws_batches:  # as many as it needs for each of its steps
+            while step(closure) is not None:
+                pass
+        while closure() is not None:
+            step()
+        return losses, sizes, rates
 
     def _forward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.definition.precision == "float32":

@@ -6,21 +6,16 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from adadecay import cautious, rules, wrap
+from adadecay import application, rules
 from adadecay.optimizer import AdaDecay
-from adadecay.rules import Cautious
 from adadecay.theta import RATE_DTYPES, WIDEST, rates
 
 Means = tuple[float, float]
 
 
-def _has_rates(optimizer: Optimizer) -> bool:
-    return isinstance(optimizer, AdaDecay) or hasattr(optimizer, "_decay_settings")
-
-
 def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
     """Name the tensors that have a θ; none where the optimizer has no θ."""
-    if not _has_rates(optimizer):
+    if not isinstance(optimizer, AdaDecay) and not hasattr(optimizer, "_decay"):
         return ()
     names: list[str] = []
     for group in optimizer.param_groups:
@@ -32,19 +27,14 @@ def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
 @torch.no_grad()
 def sample_rates(
     optimizer: Any, generator: torch.Generator
-) -> dict[str, list[float | None]] | None:
+) -> dict[str, list[float | None]]:
     """Return mean and power-weighted mean of θ for the gradients that are there."""
-    if not _has_rates(optimizer):
-        return None
     state = generator.get_state()
     if isinstance(optimizer, AdaDecay):
         found = _all_rates(optimizer, None, {})
     else:
-        own = optimizer._decay_settings.rules
-        tried = any(isinstance(rule, Cautious) for rule in own)
-        due = cautious.due(optimizer) if tried else {}
-        with wrap.foreseen(optimizer):
-            found = _all_rates(optimizer, optimizer._decay_settings, due)
+        with application.foreseen(optimizer) as (_, due):
+            found = _all_rates(optimizer, optimizer._decay.settings, due)
     generator.set_state(state)
     return {
         "mean": [means and means[0] for means in found],
@@ -57,15 +47,11 @@ def _all_rates(
 ) -> list[Means | None]:
     """Return the two means of each tensor, in units of the group's λ."""
     groups, found = optimizer.param_groups, []
-    for group, layers in zip(groups, optimizer._layers.of(groups), strict=True):
-        size = 1.0
-        if settings is not None:
-            value = float(group["weight_decay"])
-            size = (
-                float(rules.coefficient(settings.rules, group)) / value
-                if value
-                else 1.0
-            )
+    own = optimizer._layers if settings is None else optimizer._decay.layers
+    for group, layers in zip(groups, own.of(groups), strict=True):
+        size, value = 1.0, float(group["weight_decay"])
+        if settings is not None and value:
+            size = float(rules.coefficient(settings.rules, group)) / value
         means: list[Means | None] = [None] * len(group["params"])
         for layer in layers:
             positions = [i for i in layer if group["params"][i].grad is not None]

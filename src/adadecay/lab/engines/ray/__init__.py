@@ -25,7 +25,7 @@ from adadecay.lab.engines.ray.connection import (
     import_ray,
     require_room,
 )
-from adadecay.lab.engines.ray.task import StopSignal, pack_dataset, run_job
+from adadecay.lab.engines.ray.task import StopSignal, run_job
 
 POLL: Final = 0.5  # seconds between looks at whether to stop
 RAYLET_DIED: Final = (
@@ -73,7 +73,6 @@ class RayEngine(Engine):
         self._connection = connection
         self._head = Heartbeat(connection.head)
         self._running: dict[Any, RunningTask] = {}
-        self._data: dict[str, Any] = {}
         self._told = False
         self._counted = -RECOUNT
         self._limit = 0
@@ -113,7 +112,7 @@ class RayEngine(Engine):
             taken = {running.slot for running in self._running.values()}
             slot = next(n for n in range(len(taken) + 1) if n not in taken)
             stream = self._task.options(name=f"trial {job.trial.id}").remote(
-                job, self.settings, slot, self._data_of(job), [self._stopped]
+                job, self.settings, slot, [self._stopped]
             )
             self._running[stream] = RunningTask(job.trial.id, slot)
 
@@ -131,17 +130,6 @@ class RayEngine(Engine):
             self.workers = slots = count_slots(self._ray, self.need)
             self._limit = slots + max(2, slots // 4)
         return self._limit
-
-    def _data_of(self, job: Job) -> dict[str, Any]:
-        """Return the data of a job for nodes that lack it; made once for each set."""
-        dataset = job.trial.definition.dataset
-        if self._connection.owned or dataset is None:
-            return {}
-        name = dataset.name
-        if name not in self._data:
-            packed = pack_dataset(name)
-            self._data[name] = None if packed is None else self._ray.put(packed)
-        return {} if self._data[name] is None else {name: self._data[name]}
 
     def _ready(self) -> list[Any]:
         """Wait until a task has said something; return all that have."""

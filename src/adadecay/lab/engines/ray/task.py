@@ -6,14 +6,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from adadecay.lab.datasets.catalog import CATALOG, cache_folder, file_of
 from adadecay.lab.engines import EpochDone, Event, Job, Settings
 from adadecay.lab.usercode import source_files
 
@@ -38,22 +33,14 @@ class StopSignal:
 
 
 def run_job(
-    job: Job,
-    settings: Settings,
-    slot: int,
-    data: dict[str, Any],
-    signal: list[Any],
+    job: Job, settings: Settings, slot: int, signal: list[Any]
 ) -> Iterator[Message]:
     """Run one job, as a Ray task."""
     import ray
     import torch
 
-    from adadecay.lab.datasets.fetch import adopt
     from adadecay.lab.engines.run_trial import run_trial
 
-    get: Any = ray.get  # its own type speaks of lists
-    for name, reference in data.items():
-        adopt(name, partial(get, reference))
     torch.set_num_threads(settings.threads)
     here = on_assigned(settings, ray.get_gpu_ids())
     yield from pack(run_trial(job, here, worker=slot, stopping=_listen(ray, signal)))
@@ -97,13 +84,6 @@ def pack(events: Iterable[Event], *, blink: float = BLINK) -> Iterator[Message]:
         yield tuple(waiting)
         waiting.clear()
         sent = time.monotonic()
-
-
-def pack_dataset(name: str) -> NDArray[Any] | None:
-    """Return the cached file of a dataset; None for one that is never fetched."""
-    if name not in CATALOG:
-        return None
-    return np.fromfile(file_of(name, cache_folder()), dtype=np.uint8)
 
 
 def pack_modules(names: Iterable[str], folder: Path) -> bool:

@@ -1,11 +1,15 @@
-"""What a layer is, and which parameters decay.
+"""Parameter groups: their layers, which parameters decay, and what values are allowed.
 
 ``Layers`` says which tensors of a parameter group form a layer: by default each is one
 of its own. It refuses groups whose layers a wrapper hides in flat tensors.
 ``param_groups`` splits a model into parameters that decay and those that usually do
-not: biases and norms.
+not: biases and norms. ``check_settings`` refuses values in one sentence that names the
+argument, its value and what is allowed; ``warn_`` functions tell of odd ones.
 """
 
+import math
+import numbers
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +20,7 @@ from torch.nn.parameter import is_lazy
 LayerOf = Callable[[str], str]
 Group = dict[str, Any]
 MAX_PADDING = 4096  # elements that flattening adds at most
+_warned: set[str] = set()  # what this process has been warned of
 
 
 def by_module(name: str) -> str:
@@ -121,12 +126,8 @@ class Layers:
                 )
 
 
-NORMS = (
-    nn.modules.batchnorm._NormBase,  # batch and instance norms
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.RMSNorm,
-)
+# The first is the base of batch and instance norms.
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def param_groups(
@@ -177,3 +178,72 @@ def _decays(module: nn.Module, name: str, exclude: tuple[type[nn.Module], ...]) 
     last = name.rpartition(".")[2]
     is_bias = last.endswith("bias") or last.startswith("bias")
     return not (is_norm or is_bias or isinstance(module, exclude))
+
+
+def check_settings(group: Group) -> None:
+    """Refuse values that no step could use."""
+    for name in ("lr", "weight_decay", "momentum"):
+        check_number(name, group[name], lowest=0.0)
+    for name in ("dampening", "alpha"):
+        check_number(name, group[name])
+    for name in ("decoupled", "unit_mean", "stochastic_rounding"):
+        if not isinstance(group[name], bool):
+            raise TypeError(f"{name} must be True or False, but it is {group[name]!r}")
+    if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
+        raise ValueError(
+            "Nesterov momentum requires a momentum and zero dampening, but momentum="
+            f"{group['momentum']} and dampening={group['dampening']}"
+        )
+    if group["foreach"] and group["fused"]:
+        raise RuntimeError(
+            "`fused` and `foreach` cannot be `True` together: leave one of them None"
+        )
+    if group["differentiable"] and (group["foreach"] or group["fused"]):
+        chosen = "foreach" if group["foreach"] else "fused"
+        raise RuntimeError(
+            f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
+        )
+
+
+def check_number(name: str, value: object, *, lowest: float = -math.inf) -> None:
+    """Refuse a value that is not a finite number, in the words of torch."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Tensor):
+        raise TypeError(f"{name} must be a number, but it is {value!r}")
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise ValueError(
+            f"Tensor {name} must be 1-element, but it has {value.numel()} elements"
+        )
+    number = float(value.detach() if isinstance(value, Tensor) else value)
+    if not (number >= lowest and math.isfinite(number)):
+        label = {"lr": "learning rate", "alpha": "alpha"}.get(name, f"{name} value")
+        allowed = "a finite number" + (f" >= {lowest:g}" if lowest == 0 else "")
+        raise ValueError(f"Invalid {label}: {value} (it must be {allowed})")
+
+
+def warn_past_zero(group: Group) -> None:
+    """Warn, once per process, where θ = 2 takes a weight past zero: 2·lr·λ ≥ 1.
+
+    Only numbers are looked at: reading a tensor would wait for its device.
+    """
+    lr, weight_decay = group["lr"], group["weight_decay"]
+    tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
+    if not tensors and 2 * lr * weight_decay >= 1:
+        warn_once(
+            "past zero",
+            f"lr={lr} and weight_decay={weight_decay} give 2·lr·weight_decay >= 1: a "
+            "weight whose decay rate is near 2 changes its sign at every step; the "
+            "method wants lr·weight_decay well below 1/2",
+        )
+
+
+def warn_no_decay(groups: list[Group], outcome: str) -> None:
+    """Warn, once per process and outcome, where there is nothing to adapt."""
+    if {group["weight_decay"] for group in groups} == {0}:
+        warn_once(outcome, f"every parameter group has weight_decay=0, so {outcome}")
+
+
+def warn_once(key: str, message: str) -> None:
+    """Warn, unless this process has been warned of the same."""
+    if key not in _warned:
+        _warned.add(key)
+        warnings.warn(message, stacklevel=5)
