@@ -46,7 +46,10 @@ class FakeRay:
 
     def __init__(self, address, *nodes, tell=whole):
         self.address, self.tell = address, tell
-        self.all_nodes = [{"Alive": True, "Resources": node} for node in nodes]
+        self.all_nodes = [
+            {"NodeID": f"node {n}", "Alive": True, "Resources": node}
+            for n, node in enumerate(nodes)
+        ]
         self.options, self.streams = {}, []
         self.most = self.rung = self.looks = 0
         self.running = None  # how many of the tasks have begun; None: all
@@ -55,7 +58,7 @@ class FakeRay:
         return True
 
     def get_runtime_context(self):
-        return SimpleNamespace(gcs_address=self.address)
+        return SimpleNamespace(gcs_address=self.address, get_node_id=lambda: "node 0")
 
     def cluster_resources(self):
         return {}

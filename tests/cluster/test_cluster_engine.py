@@ -134,10 +134,10 @@ def test_a_lost_task_is_reported_and_the_others_go_on(make):
 
 
 def test_an_environment_that_cannot_be_made_ends_the_run(make):
-    ray, engine = make({"CPU": 1.0}, tell=lambda job: [FakeSetupError("no pip")])
+    _, engine = make({"CPU": 1.0}, tell=lambda job: [FakeSetupError("no pip")])
     closed = []
     note = partial(closed.append, 1)
-    engine._connection = connection.Connection(ray.address, False, note)
+    engine._connection = connection.Connection(False, note)
     with pytest.raises(EngineDiedError, match="set up a worker: no pip"):
         list(engine.events(jobs(3)))
     assert closed == [1]

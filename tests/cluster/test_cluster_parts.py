@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from cluster_fake import FakeRay
 from lab_runs import small_study
 
 from adadecay.extras import install_command
@@ -185,15 +186,21 @@ def test_a_ray_that_lacks_something_is_not_called_missing(tmp_path, monkeypatch)
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
-def test_a_head_that_is_gone_is_noticed(monkeypatch):
+def test_a_head_or_raylet_that_is_gone_is_noticed(monkeypatch):
     monkeypatch.setattr(connection, "GLANCE", 0.0)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        watch = Heartbeat(address)
+        ray = FakeRay(address, {"CPU": 1.0}, {"CPU": 1.0})
+        watch = Heartbeat(ray)
         monkeypatch.setattr(connection, "PATIENCE", 0.0)
         watch.check()
+        ray.all_nodes[1]["Alive"] = False
+        watch.check()  # another machine's: its trials are lost, and others go on
+        ray.all_nodes[0]["Alive"] = False
+        with pytest.raises(EngineDiedError, match="the raylet"):
+            watch.check()
     with pytest.raises(EngineDiedError, match=f"head at {address}"):
         watch.check()
     monkeypatch.setattr(connection, "GLANCE", 60.0)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from adadecay.lab.engines import (
-    AGAIN,
     ENDS,
     Engine,
     EngineDiedError,
@@ -17,6 +16,7 @@ from adadecay.lab.engines import (
     Started,
 )
 from adadecay.lab.engines.ray.connection import (
+    RAYLET_DIED,
     Heartbeat,
     Need,
     choose_need,
@@ -28,10 +28,6 @@ from adadecay.lab.engines.ray.connection import (
 from adadecay.lab.engines.ray.task import StopSignal, run_job
 
 POLL: Final = 0.5  # seconds between looks at whether to stop
-RAYLET_DIED: Final = (
-    "Ray's process on this machine (the raylet) died, and no trial can run without it. "
-    + AGAIN
-)
 AHEAD: Final = 4  # messages that a task may be ahead of the driver, then it waits
 RECOUNT: Final = 5.0  # seconds between looks at which nodes there are
 
@@ -71,12 +67,12 @@ class RayEngine(Engine):
             connection.close()
             raise
         self._connection = connection
-        self._head = Heartbeat(connection.head)
+        self._head = Heartbeat(ray)
         self._running: dict[Any, RunningTask] = {}
         self._told = False
         self._counted = -RECOUNT
         self._limit = 0
-        self.workers = workers or count_slots(ray, self.need)
+        self.workers = workers or max(1, count_slots(ray, self.need))
         self._task = ray.remote(
             num_returns="streaming",
             num_cpus=self.need.cpus,
@@ -127,7 +123,7 @@ class RayEngine(Engine):
         due = time.monotonic() - self._counted >= RECOUNT
         if due and self._head.answers():  # without a head, counting would hang
             self._counted = time.monotonic()
-            self.workers = slots = count_slots(self._ray, self.need)
+            self.workers = slots = max(1, count_slots(self._ray, self.need))
             self._limit = slots + max(2, slots // 4)
         return self._limit
 

@@ -25,13 +25,16 @@ LOOPBACK: Final = "127.0.0.1"
 QUIET: Final = {"log_to_driver": False, "logging_level": logging.ERROR}
 GLANCE: Final = 5.0  # seconds between looks at Ray's head
 PATIENCE: Final = 30.0  # seconds that it may be away; Ray itself gives up after 60
+RAYLET_DIED: Final = (
+    "Ray's process on this machine (the raylet) died, and no trial can run without it. "
+    + AGAIN
+)
 
 
 @dataclass(frozen=True)
 class Connection:
     """A connection to Ray."""
 
-    head: str  # address of Ray's head
     owned: bool  # whether this Ray was started here, so that it shares this disk
     close: Callable[[], None]  # lets go of it
 
@@ -75,15 +78,14 @@ def connect(
             f"a module for --engine ray, or run with --workers 0."
         )
     if ray.is_initialized():  # by the caller, who also ends it
-        return Connection(ray.get_runtime_context().gcs_address, False, lambda: None)
+        return Connection(False, lambda: None)
     variables = {"OMP_NUM_THREADS": str(settings.threads)}
     with _signals_kept():
         if address is None:
             _start(ray, settings, workers, need, variables)
         else:
             _join(ray, address, variables, own)
-    head = ray.get_runtime_context().gcs_address
-    return Connection(head, address is None, ray.shutdown)
+    return Connection(address is None, ray.shutdown)
 
 
 def _start(
@@ -192,30 +194,37 @@ def check_port(host: str, port: int) -> None:
 
 
 class Heartbeat:
-    """Notices that Ray's head is gone before Ray ends this process over it."""
+    """Notices what Ray answers badly: a lost head, a dead raylet on this machine.
 
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self.address = address
+    Over the first it ends this process; the second it may await without end.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        here = ray.get_runtime_context()
+        self._ray, self._node = ray, here.get_node_id()
+        self.address = here.gcs_address
+        host, _, port = self.address.rpartition(":")
         self._place = host, int(port)
         self._looked = self._seen = time.monotonic()
 
     def answers(self) -> bool:
         """Whether the head can be reached now."""
-        try:
+        with contextlib.suppress(OSError):
             check_port(*self._place)
-        except OSError:
-            return False
-        return True
+            return True
+        return False
 
     def check(self) -> None:
-        """Raise EngineError when the head has not answered for a while."""
+        """Raise EngineDiedError when the head is away for long, or the raylet died."""
         now = time.monotonic()
         if now - self._looked < GLANCE:
             return
         self._looked = now
         if self.answers():
             self._seen = now
+            living = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+            if self._node not in living:
+                raise EngineDiedError(RAYLET_DIED)
         if now - self._seen > PATIENCE:
             raise EngineDiedError(
                 f"Ray's head at {self.address} has not answered for "
@@ -237,26 +246,21 @@ def choose_need(ray: Any, need: Need, settings: Settings) -> Need:
 
 
 def count_slots(ray: Any, need: Need) -> int:
-    """Return how many trials the living nodes have room for, at least 1."""
+    """Return how many trials the living nodes have room for."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return max(1, sum(room(node, need) for node in nodes))
+    return sum(room(node, need) for node in nodes)
 
 
 def room(resources: dict[str, float], need: Need) -> int:
     """Return how many trials fit on a node with these resources."""
-    wanted = {"CPU": need.cpus or 0.0, "GPU": need.gpus or 0.0}
-    fits = [
-        math.floor(resources.get(kind, 0.0) / amount + 1e-9)
-        for kind, amount in wanted.items()
-        if amount
-    ]
-    return min(fits, default=0)
+    wanted = {"CPU": need.cpus, "GPU": need.gpus}
+    shares = [resources.get(kind, 0.0) / n for kind, n in wanted.items() if n]
+    return math.floor(min(shares, default=0.0) + 1e-9)
 
 
 def require_room(ray: Any, need: Need) -> None:
     """Refuse to wait forever for a node that does not exist."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(room(node, need) for node in nodes):
+    if not count_slots(ray, need):
         raise EngineError(
             f"No node of the cluster has {need.cpus:g} CPUs and {need.gpus:g} GPUs for "
             f"a trial. Change resources in the study; or, where an autoscaler starts "
