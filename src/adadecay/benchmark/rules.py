@@ -31,7 +31,10 @@ from adadecay.rules import (
 
 __all__ = ["measure_rules"]
 
-SETTINGS: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.01, "foreach": True}
+# The gradients stay the same, so a larger learning rate would soon give all weights
+# about the same magnitude, which no training does, and whose moments take a second pass.
+LR = 1e-6
+SETTINGS: dict[str, Any] = {"lr": LR, "weight_decay": 0.01, "foreach": True}
 BASE = "AdamW"
 # AdamW: decay 8, first moment 12, second moment 8 and 12, root 8, divided 8, eps 8, and
 # the move 16. A rule replaces the decay's 8 by its own passes.
@@ -39,8 +42,8 @@ BYTES = 80
 RULES: tuple[tuple[Rule, int], ...] = (
     (AdaDecayRule(), 4 + 8 + 24 + 12),  # |g| for its moments, θ, factors, the weights
     (Cautious(), 12 + 12),  # weights and their copy, before and after
-    (Corrected(1e-3), 8),
-    (Independent(1e-3), 8),
+    (Corrected(LR), 8),
+    (Independent(LR), 8),
     (Stable(), 4 + 8),  # the gradients' norm
     (GradientNorm(), 8 + 8),  # gradients' and weights' norm
 )

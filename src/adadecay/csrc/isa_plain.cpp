@@ -15,20 +15,17 @@ typedef float F32 __attribute__((vector_size(kRegister)));
 typedef double F64 __attribute__((vector_size(kRegister)));
 
 // One rounding where the target has a fused multiply-add, else two.
+template <class V>
+V multiply_add(V a, V b, V c) {
 #ifdef __FP_FAST_FMA
-inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
-template <class V>
-V multiply_add(V a, V b, V c) {
-  for (unsigned k = 0; k < sizeof c / sizeof c[0]; ++k) c[k] = fused(a[k], b[k], c[k]);
+  for (unsigned k = 0; k < sizeof c / sizeof c[0]; ++k) {
+    c[k] = sizeof c[0] == 4 ? __builtin_fmaf(a[k], b[k], c[k])
+                            : __builtin_fma(a[k], b[k], c[k]);
+  }
   return c;
-}
-#else
-template <class V>
-V multiply_add(V a, V b, V c) {
+#endif
   return a * b + c;
 }
-#endif
 inline F32 load_float16(const Float16* from) {
   return F32{to_float(from[0]), to_float(from[1]), to_float(from[2]), to_float(from[3])};
 }

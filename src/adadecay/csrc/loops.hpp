@@ -130,9 +130,9 @@ struct Denominators {
     if (kForm == ThetaForm::centred) {
       // The mean is subtracted in two parts: near-equal |g| cancel exactly against the
       // first, and the second holds what a single rounded mean would lose.
-      const V last = V::all(Power::largest_exponent);  // beyond it θ is at its limit
+      // Beyond the largest exponent θ is at its limit.
       const V y = (fma(x, scale, -mean_high) - mean_low) * slope;
-      const V bounded = at_least(at_most(y, last), -last);
+      const V bounded = within(y, V::all(Power::largest_exponent));
       rounded = bounded + magic;
       f = bounded - (rounded - magic);
     } else {

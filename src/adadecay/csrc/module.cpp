@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "isa.hpp"
@@ -31,79 +32,75 @@ struct WithoutGil {
   ~WithoutGil() { PyEval_RestoreThread(state); }
 };
 
-// Each `read` returns false with a Python error set where the object is of no use.
-bool read(PyObject* from, int64_t& to) {
+struct PythonError {};  // thrown where Python's own error is set
+
+void check(bool ok) {
+  if (!ok) throw PythonError();
+}
+
+void read(PyObject* from, int64_t& to) {
   to = PyLong_AsLongLong(from);
-  return to != -1 || !PyErr_Occurred();
+  check(to != -1 || !PyErr_Occurred());
 }
 
-bool read(PyObject* from, double& to) {
+void read(PyObject* from, double& to) {
   to = PyFloat_AsDouble(from);
-  return to != -1.0 || !PyErr_Occurred();
+  check(to != -1.0 || !PyErr_Occurred());
 }
 
-bool read(PyObject* from, bool& to) {
+void read(PyObject* from, bool& to) {
   const int truth = PyObject_IsTrue(from);
+  check(truth >= 0);
   to = truth == 1;
-  return truth >= 0;
 }
 
-bool read(PyObject* from, PyObject*& to) {  // borrowed
-  to = from;
-  return true;
-}
+void read(PyObject* from, PyObject*& to) { to = from; }  // borrowed
 
 // Size, type, and the addresses of parameter and buffer.
-bool read(PyObject* from, Tensor& to) {
+void read(PyObject* from, Tensor& to) {
   long long size, param, buffer;
   int type;
-  if (!PyArg_ParseTuple(from, "LiLL", &size, &type, &param, &buffer)) return false;
+  check(PyArg_ParseTuple(from, "LiLL", &size, &type, &param, &buffer));
   if (type < 0 || type >= kTypes || size < 0) {
     PyErr_Format(PyExc_ValueError, "a tensor has type %d and size %lld", type, size);
-    return false;
+    throw PythonError();
   }
   to = {reinterpret_cast<char*>(param), nullptr, reinterpret_cast<char*>(buffer), size,
         static_cast<Type>(type), false};
-  return true;
 }
 
 template <class T>
-bool read(PyObject* from, std::vector<T>& to) {
+void read(PyObject* from, std::vector<T>& to) {
   if (!PyList_Check(from)) {
     PyErr_SetString(PyExc_TypeError, "the kernel takes only lists");
-    return false;
+    throw PythonError();
   }
   to.resize(PyList_Size(from));
-  for (size_t i = 0; i < to.size(); ++i) {
-    if (!read(PyList_GetItem(from, i), to[i])) return false;
-  }
-  return true;
+  for (size_t i = 0; i < to.size(); ++i) read(PyList_GetItem(from, i), to[i]);
 }
 
-bool read(PyObject* from, const Plan*& to) {
+void read(PyObject* from, const Plan*& to) {
   to = static_cast<const Plan*>(PyCapsule_GetPointer(from, kPlanName));
-  return to != nullptr;
+  check(to != nullptr);
 }
 
 // Names and where to put their values, in turn.
-bool read_named(PyObject*) { return true; }
+void read_named(PyObject*) {}
 
 template <class T, class... Others>
-bool read_named(PyObject* from, const char* name, T& to, Others&&... others) {
-  PyObject* value = PyMapping_GetItemString(from, name);
-  const bool ok = value != nullptr && read(value, to);
-  Py_XDECREF(value);
-  return ok && read_named(from, others...);
+void read_named(PyObject* from, const char* name, T& to, Others&&... others) {
+  const std::unique_ptr<PyObject, decltype(&Py_DecRef)> value(
+      PyMapping_GetItemString(from, name), Py_DecRef);
+  check(value != nullptr);
+  read(value.get(), to);
+  read_named(from, others...);
 }
 
 PyObject* plan(PyObject* arguments) {
   std::vector<Tensor> tensors;
   std::vector<Integers> members;
   bool momentum;
-  if (!read_named(arguments, "tensors", tensors, "members", members, "momentum",
-                  momentum)) {
-    return nullptr;
-  }
+  read_named(arguments, "tensors", tensors, "members", members, "momentum", momentum);
   auto made = std::make_unique<Plan>(tensors, members, momentum);
   PyObject* capsule = PyCapsule_New(made.get(), kPlanName, [](PyObject* dying) {
     delete static_cast<Plan*>(PyCapsule_GetPointer(dying, kPlanName));
@@ -115,7 +112,7 @@ PyObject* plan(PyObject* arguments) {
 PyObject* fits(PyObject* arguments) {
   const Plan* plan;
   Integers grads;
-  if (!read_named(arguments, "plan", plan, "grads", grads)) return nullptr;
+  read_named(arguments, "plan", plan, "grads", grads);
   return PyBool_FromLong(plan->fits(plan->with(grads, {})));
 }
 
@@ -126,16 +123,12 @@ PyObject* step(PyObject* arguments) {
   Update& update = options.update;
   Integers grads, first, rounding;
   int64_t moments;
-  if (!read_named(arguments, "plan", plan, "grads", grads, "first", first, "moments",
-                  moments, "rounding", rounding, "threads", options.threads, "options",
-                  given) ||
-      !read_named(given, "lr", update.lr, "momentum", update.momentum,
-                  "dampening", update.dampening, "weight_decay", update.weight_decay,
-                  "nesterov", update.nesterov, "maximize", update.maximize,
-                  "decoupled", update.decoupled, "alpha", options.alpha, "unit_mean",
-                  options.unit_mean)) {
-    return nullptr;
-  }
+  read_named(arguments, "plan", plan, "grads", grads, "first", first, "moments", moments,
+             "rounding", rounding, "threads", options.threads, "options", given);
+  read_named(given, "lr", update.lr, "momentum", update.momentum, "dampening",
+             update.dampening, "weight_decay", update.weight_decay, "nesterov",
+             update.nesterov, "maximize", update.maximize, "decoupled", update.decoupled,
+             "alpha", options.alpha, "unit_mean", options.unit_mean);
   if (plan->momentum != (update.momentum != 0.0)) {
     PyErr_SetString(PyExc_ValueError,
                     "the plan must have buffers if there is momentum, else none");
@@ -154,10 +147,7 @@ PyObject* moments(PyObject* arguments) {
   const Plan* plan;
   Integers grads;
   int64_t threads, out;
-  if (!read_named(arguments, "plan", plan, "grads", grads, "threads", threads, "out",
-                  out)) {
-    return nullptr;
-  }
+  read_named(arguments, "plan", plan, "grads", grads, "threads", threads, "out", out);
   const std::vector<Tensor> tensors = plan->with(grads, {});
   {
     const WithoutGil released;
@@ -170,10 +160,8 @@ PyObject* rates(PyObject* arguments) {
   Tensor tensor;
   int64_t grad, moments, out;
   double alpha, total;
-  if (!read_named(arguments, "tensor", tensor, "grad", grad, "alpha", alpha, "moments",
-                  moments, "out", out)) {
-    return nullptr;
-  }
+  read_named(arguments, "tensor", tensor, "grad", grad, "alpha", alpha, "moments",
+             moments, "out", out);
   tensor.grad = reinterpret_cast<const char*>(grad);
   {
     const WithoutGil released;
@@ -187,14 +175,12 @@ PyObject* rates(PyObject* arguments) {
 }
 
 PyObject* forms(PyObject*, PyObject*) {
-  PyObject* names = PyList_New(0);
-  for (const Isa* isa : available_isas()) {
-    PyObject* name = PyUnicode_FromString(isa->name);
-    if (name == nullptr || PyList_Append(names, name) != 0) Py_CLEAR(names);
-    Py_XDECREF(name);
-    if (names == nullptr) break;
-  }
-  return names;
+  std::string names;
+  for (const Isa* isa : available_isas()) names += std::string(isa->name) + " ";
+  PyObject* text = PyUnicode_FromString(names.c_str());
+  PyObject* list = text == nullptr ? nullptr : PyUnicode_Split(text, nullptr, -1);
+  Py_XDECREF(text);
+  return list;
 }
 
 PyObject* form(PyObject*, PyObject*) { return PyUnicode_FromString(chosen->name); }
@@ -220,6 +206,8 @@ PyMethodDef method(const char* name, const char* doc) {
   PyCFunctionWithKeywords call = [](PyObject*, PyObject*, PyObject* arguments) {
     try {
       return kFunction(arguments);
+    } catch (const PythonError&) {
+      return static_cast<PyObject*>(nullptr);
     } catch (const std::bad_alloc&) {
       return PyErr_NoMemory();
     } catch (const std::out_of_range&) {

@@ -10,7 +10,6 @@
 #include <memory>
 #include <thread>
 
-
 namespace adadecay {
 namespace {
 
@@ -276,8 +275,7 @@ std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
     bound[i].is_first_step = !first.empty() && first.at(indices[i]) != 0;
     if (rounding.empty()) continue;
     const auto word = [&](int k) { return rounding.at(3 * indices[i] + k); };
-    const uint32_t keys[] = {static_cast<uint32_t>(word(0)), static_cast<uint32_t>(word(1))};
-    bound[i].rounding = {true, {keys[0], keys[1]}, static_cast<uint64_t>(word(2))};
+    bound[i].rounding = {true, {uint32_t(word(0)), uint32_t(word(1))}, uint64_t(word(2))};
   }
   return bound;
 }

@@ -106,14 +106,12 @@ struct Vector {
     const Integers sign = Integers(-Part{});
     PARTS(Part(Integers(a.v[k]) & ~sign))
   }
-  friend INLINE Vector at_least(Vector a, Vector limit) {
-    PARTS(a.v[k] > limit.v[k] ? a.v[k] : limit.v[k])
+  friend INLINE Vector within(Vector a, Vector limit) {
+    for (int k = 0; k < kParts; ++k) a.v[k] = a.v[k] < limit.v[k] ? a.v[k] : limit.v[k];
+    PARTS(a.v[k] > -limit.v[k] ? a.v[k] : -limit.v[k])
   }
-  friend INLINE Vector at_most(Vector a, Vector limit) {
-    PARTS(a.v[k] < limit.v[k] ? a.v[k] : limit.v[k])
-  }
-  // The same for numbers that are not negative, whose bits are in the order of their
-  // values: integer instructions leave the multipliers to others.
+  // At most the limit, for numbers that are not negative. Their bits are in the order of
+  // their values, and integer instructions leave the multipliers to others.
   friend INLINE Vector magnitude_at_most(Vector a, Vector limit) {
     const Integers y = Integers(limit.v[0]);
     PARTS(Part(Integers(a.v[k]) < y ? Integers(a.v[k]) : y))
