@@ -32,7 +32,7 @@ from adadecay.rules import (
 __all__ = ["measure_rules"]
 
 # The gradients stay the same, so a larger learning rate would soon give all weights
-# about the same magnitude, which no training does, and whose moments take a second pass.
+# nearly the same magnitude, which takes a second pass and is not what training does.
 LR = 1e-6
 SETTINGS: dict[str, Any] = {"lr": LR, "weight_decay": 0.01, "foreach": True}
 BASE = "AdamW"
