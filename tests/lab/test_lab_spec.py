@@ -100,7 +100,8 @@ def test_a_file_becomes_a_study(file):
     ("old", "new", "parts"),
     [
         ("trials = 3", "trails = 3", [":2: trails: unknown key", "'trials'?"]),
-        ("trials = 3", "trials = 0", [":2: trials:", "greater than", "it is 0"]),
+        ("trials = 3", "trials = 0", [":2: trials:", "must be greater", "it is 0"]),
+        ('"digits"', "3", ["dataset", "must be a name or a table (it is 3)"]),
         ("trials = 3", 'trials = "3"', [":2: trials:", "integer", "it is '3'"]),
         ("trials = 3", "trials = true", [":2: trials:", "it is True"]),
         ("epochs = 2", "epochs = 2.5", [":3: epochs:", "it is 2.5"]),

@@ -265,7 +265,9 @@ def _line(error: dict[str, Any], file: str, text: str) -> tuple[int, str]:
         return number or 0, f"{start}unknown key.{_allowed_keys(loc)}"
     if error["type"] == "missing":
         return number or 0, f"{start}missing."
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    if error["type"] == "model_type":
+        message = "must be a name or a table"
     value = error["input"]
     plain = not isinstance(value, dict | BaseModel | tuple)
     shown = f" (it is {_short(value)})" if plain else ""
