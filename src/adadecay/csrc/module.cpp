@@ -34,9 +34,7 @@ struct WithoutGil {
 
 struct PythonError {};  // thrown where Python's own error is set
 
-void check(bool ok) {
-  if (!ok) throw PythonError();
-}
+void check(bool ok) { if (!ok) throw PythonError(); }
 
 void read(PyObject* from, int64_t& to) {
   to = PyLong_AsLongLong(from);

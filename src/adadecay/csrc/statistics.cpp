@@ -27,9 +27,7 @@ double reciprocal_scale(double x, int limit) {
   return std::ldexp(1.0, -std::clamp(exponent, -limit, limit));
 }
 
-double within(double x, double limit) {
-  return std::fmax(-limit, std::fmin(x, limit));
-}
+double within(double x, double limit) { return std::fmax(-limit, std::fmin(x, limit)); }
 
 // Fills in magnitudes from all over the layer, in ascending order; NaN counts as Inf.
 void sample(const Isa& isa, const Tensor* tensors, const Layer& layer,

@@ -262,8 +262,7 @@ Plan::Plan(const std::vector<Tensor>& given,
     layers.push_back({first, static_cast<int>(tensors.size()), first_piece,
                       static_cast<int>(pieces.size()), size - before, wide});
   }
-  std::sort(written.begin(), written.end(),
-            [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::sort(written.begin(), written.end());
 }
 
 std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
@@ -282,17 +281,15 @@ std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
 
 bool Plan::fits(const std::vector<Tensor>& bound) const {
   for (size_t k = 1; k < written.size(); ++k) {
-    if (written[k].begin < written[k - 1].end) return false;
+    if (written[k].first < written[k - 1].second) return false;
   }
   for (const Tensor& t : bound) {
     if (t.size == 0) continue;
     if (misplaced(t.param, t.type) || misplaced(t.grad, t.type)) return false;
     if (momentum && misplaced(t.buffer, t.type)) return false;
-    const Span grad = span_of(t.grad, t);
-    const auto after =
-        std::lower_bound(written.begin(), written.end(), grad.end,
-                         [](const Span& s, uintptr_t end) { return s.begin < end; });
-    if (after != written.begin() && std::prev(after)->end > grad.begin) return false;
+    const auto [begin, end] = span_of(t.grad, t);
+    const auto after = std::lower_bound(written.begin(), written.end(), Span(end, 0));
+    if (after != written.begin() && std::prev(after)->second > begin) return false;
   }
   return true;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "isa.hpp"
@@ -62,9 +63,7 @@ struct Plan {
   // element, and memory that is written belongs to no other tensor.
   bool fits(const std::vector<Tensor>& tensors) const;
 
-  struct Span {
-    uintptr_t begin, end;
-  };
+  using Span = std::pair<uintptr_t, uintptr_t>;  // of memory, from and up to
   bool momentum;
   std::vector<Tensor> tensors;   // layer by layer
   std::vector<int64_t> indices;  // where each stands among those given
