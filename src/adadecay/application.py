@@ -69,7 +69,7 @@ def _apply(optimizer: Any, replaced: Replaced) -> Rest:
     # A fused rule skips steps with infinities by itself, where no hook can see it.
     found = getattr(optimizer, "found_inf", None)
     skipped = 0.0 if found is None else host_scalar(found)
-    if not optimizer._decay.settings.decoupled:
+    if not optimizer._adadecay.settings.decoupled:
         _change_gradients(optimizer, skipped, replaced)
     elif isinstance(skipped, Tensor) or skipped == 0:
         _shrink_weights(optimizer, skipped, rest)
@@ -80,14 +80,15 @@ def _finish(optimizer: Any, rest: Rest) -> None:
     """Do what is left to do after the optimizer's own step."""
     cautious.give_back(rest.shrunk)
     for params, shares in rest.late:
-        if optimizer._decay.settings.order == "after":
+        if optimizer._adadecay.settings.order == "after":
             torch._foreach_mul_(shares, params)
         torch._foreach_sub_(params, shares)
 
 
 def collected(optimizer: Any) -> list[GroupTensors]:
     """List the tensors of a wrapped optimizer's groups that have gradients."""
-    own, settings = optimizer._decay, optimizer._decay.settings
+    own, settings = optimizer._adadecay, optimizer._adadecay.settings
+    rules.start(settings.rules, optimizer.param_groups)  # of groups that were added
     options: Any = (own.layers, {}, vars(settings), settings.change, own.engine)
     return decay.collect(optimizer.param_groups, *options)
 
@@ -101,8 +102,8 @@ def foreseen(
     Yields the groups' tensors, and by what :func:`adadecay.cautious.due` multiplies θ.
     With ``taken`` the rules have seen the step already.
     """
-    own = optimizer._decay.settings.rules
-    due = cautious.due(optimizer) if optimizer._decay.settings.gives_back else {}
+    own = optimizer._adadecay.settings.rules
+    due = cautious.due(optimizer) if optimizer._adadecay.settings.gives_back else {}
     groups = collected(optimizer)
     kept = [(each.group, rule.key) for each in groups for rule in own if rule.remembers]
     memories = [group[key] for group, key in kept]
@@ -142,7 +143,7 @@ def _decays(
     θ is None where it is 1 everywhere. ``local`` is what lies here of the groups, with
     moments, if it is known.
     """
-    settings = optimizer._decay.settings
+    settings = optimizer._adadecay.settings
     found: Any = (
         (tensors, range(len(params)), [*map(sharding.to_local, params)], None)
         for tensors in groups
@@ -159,7 +160,7 @@ def _decaying(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
     """Let the rules see this step, and yield what decays."""
     groups, scale = collected(optimizer), getattr(optimizer, "grad_scale", None)
     scale = 1.0 if scale is None else host_scalar(scale)
-    settings = optimizer._decay.settings
+    settings = optimizer._adadecay.settings
     moments = settings.reads_moments
     local = rules.advance(settings.rules, groups, scale, skipped, moments)
     yield from _decays(optimizer, groups, local)
@@ -167,7 +168,7 @@ def _decaying(optimizer: Any, skipped: Scalar) -> Iterator[Any]:
 
 def _shrink_weights(optimizer: Any, skipped: Scalar, rest: Rest) -> None:
     """Multiply the weights by 1 − ηλθ, or note what to take off them later."""
-    settings = optimizer._decay.settings
+    settings = optimizer._adadecay.settings
     count = 0
     for tensors, _, params, coefficient, thetas in _decaying(optimizer, skipped):
         step_size = coefficient
@@ -182,7 +183,7 @@ def _shrink_weights(optimizer: Any, skipped: Scalar, rest: Rest) -> None:
                 torch._foreach_mul_(shares, params)
             rest.late.append((params, shares))
         elif settings.gives_back:
-            copies = cautious.copies_like(params, optimizer._decay.copies, count)
+            copies = cautious.copies_like(params, optimizer._adadecay.copies, count)
             count += len(params)
             rest.shrunk.extend(cautious.shrink(params, thetas, step_size, copies))
         elif thetas is None:

@@ -190,7 +190,7 @@ def refuse_unsuitable(optimizer: object) -> None:
             f"{name} decays adaptively by itself: use it as it is, or wrap "
             "torch.optim.SGD"
         )
-    if hasattr(optimizer, "_decay"):
+    if hasattr(optimizer, "_adadecay"):
         raise ValueError(
             f"this {name} has adaptive decay already: call its remove() first, or "
             "leave it as it is"

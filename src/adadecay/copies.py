@@ -110,6 +110,8 @@ class Bench:
         memo[id(self.original.param_groups)] = groups
         memo[id(self.original.state)] = state
         params = [param for group in groups for param in group["params"]]
+        if (launches := getattr(self.original, "_launches", None)) is not None:
+            memo[id(launches)] = type(launches)()  # AdaDecay's, which cannot be copied
         new = _copy_attributes(self.original, memo)
         if callable(train := getattr(new, "train", None)):  # schedule-free optimizers
             train()
@@ -152,8 +154,7 @@ class Bench:
         self._set_gradients(taken, number, added)
         if shrunk is not None:
             taken.set_weights((1 - shrunk) * start)
-        rule: Any = type(taken.optimizer).step
-        rule = rule.__wrapped__ if getattr(rule, "hooked", False) else rule  # no hooks
+        rule = _without_hooks(type(taken.optimizer).step)
         rule(taken.optimizer, *([closure] if self.by_closure else []))
 
     def _set_gradients(self, taken: SmallCopy, number: int, added: float) -> None:
@@ -173,6 +174,12 @@ class Bench:
                 if added_here:
                     grad = grad + added_here * param.detach()
                 param.grad = grad
+
+
+def _without_hooks(step: Any) -> Any:
+    """Return a step as it is without what torch wraps around it."""
+    hooked = getattr(step, "hooked", False)  # also AdaDecay's, which is not wrapped
+    return getattr(step, "__wrapped__", step) if hooked else step
 
 
 def _seed(device: torch.device, number: int) -> None:

@@ -113,7 +113,7 @@ def present_decays(
     are of the coming step, for a ``caller`` who is told where nothing has a gradient;
     without one, λ_t is of the step that was just taken.
     """
-    if hasattr(optimizer, "_decay"):
+    if hasattr(optimizer, "_adadecay"):
         found = application.collected(optimizer)
         decays = application.present_decays(optimizer, taken=caller is None)
     elif isinstance(optimizer, AdaDecay):
@@ -145,11 +145,9 @@ def present_decays(
 
 
 def _sums(rates: Tensor, weights: Tensor) -> Tensor:
-    """Return the sums of θ, w² and θw² over a tensor."""
-    size = weights.abs() if weights.is_complex() else weights
-    size = size.to(rates.dtype)
-    weighted = torch.dot((rates * size).reshape(-1), size.reshape(-1))
-    return torch.stack([rates.sum(), torch.linalg.vector_norm(size) ** 2, weighted])
+    """Return the sums of θ, w² and θw²; torch's dot would be off by percents."""
+    square = (weights.abs() if weights.is_complex() else weights).to(rates).square()
+    return torch.stack([rates.sum(), square.sum(), (rates * square).sum()])
 
 
 def _sample(tensor: Tensor, samples: int) -> Tensor:
@@ -233,7 +231,8 @@ class JsonLines:
 
     def __call__(self, step: int, layers: Sequence[LayerRates]) -> None:
         """Write one measurement."""
-        entries = [{"step": step, **asdict(layer)} for layer in layers]
+        text = json.dumps([{"step": step, **asdict(layer)} for layer in layers])
+        entries = json.loads(text, parse_constant=lambda name: None)  # NaN is null
         lines = [json.dumps(entry, allow_nan=False) + "\n" for entry in entries]
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))

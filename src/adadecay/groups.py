@@ -111,7 +111,7 @@ class Layers:
                     "(FullyShardedDataParallel), which hides the layers that the decay "
                     "needs: use FSDP2, torch.distributed.fsdp.fully_shard"
                 )
-        if len(params) > 1 or is_lazy(params[0]) or params[0].ndim != 1:
+        if len(params) != 1 or is_lazy(params[0]) or params[0].ndim != 1:
             return
         ranks = dist.is_available() and dist.is_initialized()
         size = params[0].numel() * (dist.get_world_size() if ranks else 1)

@@ -137,6 +137,7 @@ class Launch:
             and group["foreach"] is None
             and not group["differentiable"]
             and group["fused"] is not False
+            and not group["stochastic_rounding"]
             and len(buffers) == len(self.buffers)
             and all(map(is_, params, self.params))
             and all(map(is_, buffers, self.buffers))

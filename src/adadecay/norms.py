@@ -13,6 +13,7 @@ from torch import Tensor
 
 from adadecay import native, sharding
 from adadecay.decay import GroupTensors
+from adadecay.theta import WIDEST
 
 
 class Norms(NamedTuple):
@@ -76,10 +77,9 @@ def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
     for group in groups:
         moments = next(rows, None) if group.moments is None else group.moments.T
         if moments is None:
-            kinds = (torch.float32 if g.itemsize == 2 else None for g in group.grads)
+            kinds = (WIDEST.get(g.device.type, torch.float64) for g in group.grads)
             pairs = zip(group.grads, kinds, strict=True)
-            each = [torch.linalg.vector_norm(g, dtype=kind) for g, kind in pairs]
-            norms.append([norm.double() for norm in each])
+            norms.append([torch.linalg.vector_norm(g, dtype=d) for g, d in pairs])
         else:
             count, mean, deviation = moments[:3]
             norm = (count.sqrt() * torch.hypot(mean, deviation)).double()

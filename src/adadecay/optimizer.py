@@ -156,7 +156,7 @@ class AdaDecay(Optimizer):
             or self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
             or (not torch.compiler.is_compiling() and _profiler_enabled())
-        )
+        ) and type(self).step is AdaDecay.step  # else torch has wrapped the subclass's
         quick = closure is None and not watched and self._launches
         if quick and quick.step(self.param_groups, self.state):
             return None
@@ -212,10 +212,9 @@ class AdaDecay(Optimizer):
         if not PLAIN_TYPES.issuperset(map(type, whole.params)):
             increment_version(whole.params)  # of DTensors only the parts were told
         self._launches.pop(number, None)
-        complete = len(whole.params) == len(listed)
         if whole.rounding:
             whole.rounding.step.add_(1)
-        elif launch and steps[0][1] is whole and complete:
+        elif launch and steps[0][1] is whole and len(whole.params) == len(listed):
             self._launches[number] = launch
 
     def load_state_dict(self, state_dict: StateDict) -> None:
@@ -305,4 +304,5 @@ def _check_fused(
         )
     fits = here.engine or native.Launch(here).fits([g.data_ptr() for g in here.grads])
     if not fits:
-        raise RuntimeError(f"fused=True, but tensors overlap in memory: {advice}")
+        reason = "tensors overlap in memory, or start inside a number"
+        raise RuntimeError(f"fused=True, but {reason}: {advice}")

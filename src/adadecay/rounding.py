@@ -81,7 +81,8 @@ def begin(group: Group, groups: list[Group]) -> Rounding:
     """Return the rounding of a group's next step."""
     before = itertools.takewhile(lambda other: other is not group, groups)
     first = sum(len(other["params"]) for other in before)
-    device, step = group["params"][0].device, group.get("rounding_step")
+    device = next((param.device for param in group["params"]), torch.device("cpu"))
+    step = group.get("rounding_step")
     if step is None or step.device != device:
         step = torch.as_tensor(0 if step is None else step, device=device)
         group["rounding_step"] = step

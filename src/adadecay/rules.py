@@ -59,7 +59,7 @@ class Rule:
 
     def start(self, group: Group) -> Tensor:
         """Return the memory of a group before the first step."""
-        device = group["params"][0].device
+        device = next((param.device for param in group["params"]), None)
         return torch.zeros(self.remembers, dtype=torch.float64, device=device)
 
     def advance(self, memory: Tensor, seen: Seen, number: int) -> Tensor:
@@ -323,10 +323,11 @@ def verified(optimizer: Optimizer, settings: DecaySettings) -> DecaySettings:
 
 
 def start(rules: Sequence[Rule], groups: list[Group]) -> None:
-    """Put the memory of each rule into every parameter group."""
+    """Put the memory of each rule into every parameter group that has none."""
     for rule in rules:
         for group in groups if rule.remembers else ():
-            group.setdefault(rule.key, rule.start(group))
+            if rule.key not in group:
+                group[rule.key] = rule.start(group)
 
 
 def forget(rules: Sequence[Rule], groups: list[Group]) -> None:

@@ -64,7 +64,7 @@ def adaptive_decay(
     own = Decay(rules.verified(optimizer, settings) if verify else settings)
     own.layers.of(optimizer.param_groups)
     _become(optimizer, _adaptive_class(cast(Any, type(optimizer))))
-    vars(optimizer)["_decay"] = own
+    vars(optimizer)["_adadecay"] = own
     rules.start(settings.rules, optimizer.param_groups)
     return optimizer
 
@@ -96,21 +96,21 @@ class _Adaptive:
     """What a wrapped optimizer has beside what is in its own class."""
 
     _plain: Any
-    _decay: Decay
+    _adadecay: Decay
 
     def remove(self) -> None:
         """Undo :func:`adaptive_decay`: the optimizer is again what it was."""
         _become(self, self._plain)
-        rules.forget(self._decay.settings.rules, cast(Any, self).param_groups)
-        del self._decay
+        rules.forget(self._adadecay.settings.rules, cast(Any, self).param_groups)
+        del self._adadecay
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Let deepcopy and pickle find the class by way of the one that it extends."""
-        state = {**self._plain.__getstate__(self), "_decay": self._decay}
+        state = {**self._plain.__getstate__(self), "_adadecay": self._adadecay}
         return _make_empty, (self._plain,), state
 
     def __repr__(self) -> str:
-        return f"{self._plain.__repr__(self)[:-1]}{self._decay.settings}\n)"
+        return f"{self._plain.__repr__(self)[:-1]}{self._adadecay.settings}\n)"
 
 
 def _make_empty(base: type[Optimizer]) -> Optimizer:

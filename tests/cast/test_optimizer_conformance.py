@@ -40,7 +40,7 @@ MOVING = [
 
 
 def reseed(optimizer, seed: int) -> None:
-    decay = getattr(optimizer, "_decay", None)
+    decay = getattr(optimizer, "_adadecay", None)
     for each in (optimizer, *(decay.settings.rules if decay else ())):
         if hasattr(each, "generator"):
             each.generator.manual_seed(seed)

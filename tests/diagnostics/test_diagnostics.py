@@ -19,6 +19,7 @@ from adadecay.diagnostics import (
     measure,
 )
 from adadecay.plot import plot_rates
+from adadecay.rules import GradientNorm
 
 
 def network():
@@ -295,3 +296,24 @@ def test_a_layer_with_a_bad_gradient_decays_as_in_sgd(bad):
     assert broken.effective_decay == pytest.approx(0.5)
     assert beside == before
     assert beside.mean != 1
+
+
+@pytest.mark.parametrize("draw", [torch.ones, torch.rand])
+def test_effective_decay_of_many_weights_is_exact(draw):
+    """Where all |g| are equal θ is 1, and a layer decays by λ, however large it is."""
+    torch.manual_seed(0)
+    param = nn.Parameter(0.1 * draw(1 << 23))
+    param.grad = torch.ones_like(param)
+    [layer] = measure(AdaDecay([param], lr=0.1, weight_decay=0.2))
+    assert layer.effective_decay == pytest.approx(0.2, rel=1e-6)
+
+
+def test_what_is_no_number_is_null_in_a_file(tmp_path):
+    param = nn.Parameter(torch.ones(4))
+    inner = torch.optim.SGD([param], lr=0.1, weight_decay=0.2)
+    optimizer = adaptive_decay(inner, rule=GradientNorm())
+    Monitor(optimizer, [JsonLines(tmp_path / "theta.jsonl")], every=1)
+    param.grad = torch.full((4,), torch.nan)
+    optimizer.step()
+    entry = json.loads((tmp_path / "theta.jsonl").read_text())
+    assert (entry["weight_decay"], entry["step"], entry["mean"]) == (None, 0, 1.0)

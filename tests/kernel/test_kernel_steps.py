@@ -281,6 +281,15 @@ def test_fused_true_refuses_what_overlaps(kernel):
         optimizer.step()
 
 
+def test_fused_true_refuses_what_starts_inside_a_number(kernel):
+    odd = torch.frombuffer(bytearray(41), dtype=torch.float32, count=10, offset=1)
+    param = torch.nn.Parameter(odd)
+    param.grad = torch.ones(10)
+    optimizer = AdaDecay([param], lr=0.1, weight_decay=0.1, fused=True)
+    with pytest.raises(RuntimeError, match="or start inside a number"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("size", [1e-160, 1e-300, 0.0], ids=str)
 @pytest.mark.parametrize("low", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_pooled_layers_may_mix_tiny_doubles_with_lower_precision(form, low, size):

@@ -158,7 +158,7 @@ def test_theta_of_the_controls_is_theirs(tmp_path, name, arguments, monkeypatch)
     (trial,) = study.plan.trials
     training = prepare(trial.definition, CPU)
     used = []
-    cls = type(training.optimizer._decay.settings.rules[-1])
+    cls = type(training.optimizer._adadecay.settings.rules[-1])
     real = cls.change
 
     def spy(self, thetas, params, group):

@@ -205,9 +205,10 @@ def test_gradients_that_are_all_zero_decay_nothing(rule):
     assert equal(weights(ends), weights(parameters()))
 
 
-@pytest.mark.skipif(native.kernel is None, reason="no kernel in this build")
-def test_norms_of_many_weights_are_exact():
+@pytest.mark.parametrize("kernel", [native.kernel, None], ids=["kernel", "none"])
+def test_norms_of_many_weights_are_exact(kernel, monkeypatch):
     """A float32 sum of a million squares would be off by 1e-5 and more."""
+    monkeypatch.setattr(native, "kernel", kernel)
     param = nn.Parameter(torch.full((1 << 20,), 0.1))
     inner = torch.optim.SGD([param], lr=0.0, weight_decay=LAMBDA)
     optimizer = adaptive_decay(inner, rule=[Stable(0.0), GradientNorm(0.0)])
@@ -383,3 +384,33 @@ def test_a_rule_without_changes_is_the_optimizer():
     train(adaptive_decay(inner, rule=Rule()), params, range(3))
     train(torch.optim.AdamW(plain, lr=0.1, weight_decay=LAMBDA), plain, range(3))
     assert equal(weights(params), weights(plain))
+
+
+@every_rule
+def test_a_group_without_parameters_decays_nothing(rule):
+    params = parameters()
+    given = [{"params": []}, {"params": params}]
+    inner = torch.optim.AdamW(given, lr=0.1, weight_decay=LAMBDA)
+    optimizer = adaptive_decay(inner, rule=rule)
+    before = [param.detach().clone() for param in params]
+    for param in params:
+        param.grad = param.detach().clone()
+    optimizer.step()
+    pairs = zip(params, before, strict=True)
+    assert not any(torch.equal(*pair) for pair in pairs)
+
+
+@pytest.mark.parametrize("rule", [Stable(0.9), GradientNorm()], ids=str)
+def test_memory_begins_anew_where_a_group_has_none(rule):
+    """After a plain optimizer's state was loaded, and in groups that were added."""
+    params, others = parameters(), parameters(1)
+    plain = torch.optim.AdamW(params, lr=0.1, weight_decay=LAMBDA)
+    inner = torch.optim.AdamW(params, lr=0.1, weight_decay=LAMBDA)
+    optimizer = adaptive_decay(inner, rule=rule)
+    optimizer.load_state_dict(plain.state_dict())
+    optimizer.add_param_group({"params": others})
+    for param in params + others:
+        param.grad = param.detach().clone()
+    optimizer.step()
+    for group in optimizer.param_groups:
+        assert (group[rule.key] > 0).all()

@@ -253,3 +253,41 @@ def test_autograd_notices_that_parameters_changed(path):
     AdaDecay([param], lr=0.1, weight_decay=0.1, **FLAGS[path]).step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_group_without_parameters_changes_nothing(path, place):
+    """ZeroRedundancyOptimizer makes such groups, and so does a model without biases."""
+    found = []
+    for groups in (1, 2):
+        param = torch.nn.Parameter(torch.linspace(-1, 1, 40))
+        given = [{"params": [param]}]
+        if groups == 2:
+            given.insert(place, {"params": []})
+        optimizer = AdaDecay(
+            given, lr=0.1, momentum=0.9, weight_decay=0.1, **FLAGS[path]
+        )
+        for _ in range(3):
+            param.grad = torch.linspace(0, 1, 40)
+            optimizer.step()
+        found.append(param.detach())
+    assert torch.equal(*found)
+    assert not torch.equal(found[0], torch.linspace(-1, 1, 40))
+
+
+def test_hooks_run_once_where_a_subclass_takes_the_step():
+    class Own(AdaDecay):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    for kind in (AdaDecay, Own):
+        param = torch.nn.Parameter(torch.ones(3))
+        optimizer = kind([param], lr=0.1, weight_decay=0.1)
+        calls = []
+        optimizer.register_step_pre_hook(lambda *_, to=calls: to.append("pre"))
+        optimizer.register_step_post_hook(lambda *_, to=calls: to.append("post"))
+        for _ in range(2):
+            param.grad = torch.arange(3.0)
+            optimizer.step()
+        assert calls == ["pre", "post"] * 2, kind

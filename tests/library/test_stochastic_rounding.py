@@ -258,3 +258,19 @@ def test_a_compiled_step_has_the_same_bits():
     compiled.step = torch.compile(compiled.step, backend="eager")
     assert_same(run(whole), run(compiled))
     assert int(compiled.param_groups[0]["rounding_step"]) == 3
+
+
+def test_it_may_be_switched_on_between_steps():
+    [param] = parameters([(70,)])
+    optimizer = make([param], stochastic_rounding=False)
+    run(optimizer)
+    assert "rounding_step" not in optimizer.param_groups[0]
+    optimizer.param_groups[0]["stochastic_rounding"] = True
+    run(optimizer)
+    assert optimizer.param_groups[0]["rounding_step"] == 3
+
+
+def test_a_group_without_parameters_is_left_alone():
+    optimizer = make([{"params": []}, {"params": parameters([(70,)])}])
+    run(optimizer)
+    assert optimizer.param_groups[1]["rounding_step"] == 3

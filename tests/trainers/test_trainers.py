@@ -39,7 +39,7 @@ def test_transformers_trainer_resumes_to_the_same_numbers(tmp_path, optimizer):
     start = [p.detach().clone() for p in whole.model.parameters()]
     whole.train()
     inner = whole.optimizer.optimizer
-    assert hasattr(inner, "_decay") or inner.param_groups[0]["alpha"] == 3.0
+    assert hasattr(inner, "_adadecay") or inner.param_groups[0]["alpha"] == 3.0
     decays = [group["weight_decay"] for group in whole.optimizer.param_groups]
     assert decays == [0.1, 0.0]
     assert not torch.equal(start[0], next(whole.model.parameters()))

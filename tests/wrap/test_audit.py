@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from adadecay import adaptive_decay, audit, audit_decay
+from adadecay import AdaDecay, adaptive_decay, audit, audit_decay
 
 FLAGS = [{"foreach": False}, {"foreach": True}, {"maximize": True}]
 FUSED = [*FLAGS, {"fused": True}]
@@ -292,3 +292,13 @@ def test_caution_and_a_late_decay_do_not_go_together():
 
     with pytest.raises(ValueError, match=r"after its step.*Cautious does not support"):
         adaptive_decay(Made(parameters(), "after"), rule=Cautious())
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_the_decay_of_adadecay_itself_is_found(steps):
+    param = nn.Parameter(torch.ones(6))
+    optimizer = AdaDecay([param], lr=0.1, weight_decay=0.1, alpha=0.0)
+    for _ in range(steps):
+        param.grad = torch.arange(6.0)
+        optimizer.step()
+    assert audit_decay(optimizer).kind == BOTH[0]

@@ -570,3 +570,15 @@ def test_a_layer_of_that_is_no_function_is_refused():
         AdaDecay(parameters(), weight_decay=0.1, layer_of="module")
     with pytest.raises(TypeError, match=wanted):
         adaptive_decay(torch.optim.AdamW(parameters()), layer_of="module")
+
+
+def test_an_optimizer_may_have_a_decay_of_its_own_name():
+    class Own(torch.optim.AdamW):
+        def _decay(self):
+            return "its own"
+
+    param = nn.Parameter(torch.ones(3))
+    optimizer = adaptive_decay(Own([param], weight_decay=0.1))
+    param.grad = torch.arange(3.0)
+    optimizer.step()
+    assert optimizer._decay() == "its own"

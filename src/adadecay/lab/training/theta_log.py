@@ -15,7 +15,7 @@ Means = tuple[float, float]
 
 def layer_names(optimizer: Optimizer) -> tuple[str, ...]:
     """Name the tensors that have a θ; none where the optimizer has no θ."""
-    if not isinstance(optimizer, AdaDecay) and not hasattr(optimizer, "_decay"):
+    if not isinstance(optimizer, AdaDecay) and not hasattr(optimizer, "_adadecay"):
         return ()
     names: list[str] = []
     for group in optimizer.param_groups:
@@ -34,7 +34,7 @@ def sample_rates(
         found = _all_rates(optimizer, None, {})
     else:
         with application.foreseen(optimizer) as (_, due):
-            found = _all_rates(optimizer, optimizer._decay.settings, due)
+            found = _all_rates(optimizer, optimizer._adadecay.settings, due)
     generator.set_state(state)
     return {
         "mean": [means and means[0] for means in found],
@@ -47,7 +47,7 @@ def _all_rates(
 ) -> list[Means | None]:
     """Return the two means of each tensor, in units of the group's λ."""
     groups, found = optimizer.param_groups, []
-    own = optimizer._layers if settings is None else optimizer._decay.layers
+    own = optimizer._layers if settings is None else optimizer._adadecay.layers
     for group, layers in zip(groups, own.of(groups), strict=True):
         size, value = 1.0, float(group["weight_decay"])
         if settings is not None and value:
