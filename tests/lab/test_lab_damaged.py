@@ -35,8 +35,8 @@ SHAPES = (  # of what is no JSON, or another object's
     b'{"epoch":0,"accuracy":[1],"seconds":null}\n',
     b'{"epoch":0,"accuracy":1e999,"rates":3}\n',
     b'{"reason":7,"traceback":[],"epochs":null}\n',
-    b'{"layers":3,"origin":[],"environment":7}\n',
-    b'{"layers":["a"],"origin":{"versions":[1]}}\n',
+    b'{"format":1,"layers":3,"origin":3,"environment":7}\n',
+    b'{"format":1,"layers":["a"],"origin":{"versions":[1]}}\n',
     b'{"format":1,"epoch":"x","digest":"","environment":[]}\n',
 )
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -160,6 +161,32 @@ def test_only_takes_what_tables_call_an_optimizer(wanted, kept):
     assert [(each.name, each.lr) for each in found] == kept
     with pytest.raises(SpecError, match=r"it has .*AdamW\(lr=0.1\)"):
         vary(spec, only={"optimizer": ["Adam"]})
+
+
+def test_the_live_view_draws_while_trials_come_and_go(tmp_path):
+    """It is drawn by a thread of its own."""
+    study = small_study(tmp_path, "sgd", trials=40)
+    tally = Tally(study, 1)
+    tally.begin({})
+    tally.seconds["x"] = 1.0
+    view = progress.live_view(tally, Console()).get_renderable
+    ended = threading.Event()
+
+    def work():
+        while not ended.is_set():
+            for trial in tally.trials:
+                left = tally.left.pop(trial)
+                tally.doing.pop(trial, "")
+                tally.doing[trial], tally.left[trial] = "epoch 1", left
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(2000):
+            view()
+    finally:
+        ended.set()
+        worker.join()
 
 
 def test_there_is_a_space_between_bar_and_text(tmp_path):

@@ -71,9 +71,10 @@ def test_without_a_name_the_status_of_every_stored_study_is_shown(file, tmp_path
     gone, whole, _ = json.loads(_invoke("status", "--json").output)
     assert "lab_gone" in gone["problem"]
     assert (whole["finished"], whole["failed"]) == (4, 0)
-    wrong = _invoke("status", "--trials", 3)
-    assert wrong.exit_code == 2
-    assert "--trials: needs a STUDY" in wrong.output
+    for option, value in (("--trials", 3), ("--seed", 0)):
+        wrong = _invoke("status", option, value)
+        assert wrong.exit_code == 2
+        assert f"{option}: needs a STUDY" in wrong.output
 
 
 def test_a_run_ends_with_the_numbers_of_several_comparisons(file):

@@ -244,3 +244,16 @@ def test_maker_takes_parameters_named_or_not(tmp_path):
 def test_keys_and_a_source_exclude_each_other():
     with pytest.raises(TypeError, match="not both"):
         Study("quickstart", trials=3)
+
+
+def test_an_argument_that_is_a_list_may_be_chosen(tmp_path):
+    """It has no edge to look beyond."""
+    betas = [[0.9, 0.99], [0.8, 0.9], [0.7, 0.8]]
+    adamw = {"name": "torch.optim:AdamW", "lr": 1e-3, "betas": betas}
+    keys = {"holdout": 0.25, "chosen": ["betas"], "baseline": "sgd"}
+    study = small_study(tmp_path, "sgd", adamw, epochs=1, **keys)
+    run(study, workers=0, progress=False)
+    study.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "betas was chosen for each optimizer" in page
+    assert "edge of the grid" not in page

@@ -162,6 +162,14 @@ def test_all_mistakes_of_one_table_are_told_at_the_line_of_their_key(file):
     assert "must be a finite number of at least 0, not '5e-4'" in lines[1]
 
 
+def test_tables_within_a_table_do_not_count_as_one_more(file):
+    rule = 'name = "torch.optim:AdamW"\nlr = 1e-3\n[[optimizers.rule]]\n'
+    rule += 'name = "cautious"\n'
+    file.write_text(STUDY.replace('name = "sgd"\n', rule))
+    message = _error(file, "alpha = [1.0, 4.0]", "alhpa = 3")
+    assert message.startswith(f"{file}:17: optimizers[1].alhpa")
+
+
 @pytest.mark.parametrize(
     ("keys", "part"),
     [
@@ -363,6 +371,19 @@ def test_a_users_own_is_kept_whole_by_its_long_or_short_name(name):
     assert [(each.name, each.arguments) for each in cell.network] == [
         ("lab_own:small_network", {"width": width}) for width in (1, 2)
     ]
+
+
+def test_an_argument_that_is_a_list_stays_one_when_named():
+    own = {"name": "lab_own:small_network", "width": [[16, 8]]}
+    adamw = {"name": "torch.optim:AdamW", "label": "a", "betas": [[0.9, 0.99]]}
+    adamw |= {"lr": [1e-3], "rule": ["cautious", "stable"]}
+    cells = [{"dataset": ["digits"], "network": [own]}]
+    keys = {"name": "n", "title": "t", "cells": cells, "optimizers": [adamw, "sgd"]}
+    spec = make_spec(keys, file="own.toml")
+    every = [trial.id for trial in make_plan(spec).trials]
+    for only in ({"network": ["small_network"]}, {"optimizer": ["a", "sgd"]}):
+        few = varied(spec, only=only)
+        assert [trial.id for trial in make_plan(few).trials] == every
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What is chosen on held-out data is chosen there, even where the test set objects."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from simulated_study import decay_settings, simulate
@@ -61,3 +63,20 @@ def test_a_choice_inside_the_grid_needs_no_remark():
     data = _evidence(larger_is_better=True, name="mine", chosen=5e-4)
     (said,) = [each for each in caveats(analyse(data)) if "Chosen" in each.title]
     assert "sgd(weight_decay=0.0005) of 5, adadecay(weight_decay=0.0005)" in said.text
+
+
+def test_without_scores_on_held_out_data_nothing_was_chosen():
+    """Then each setting is compared with its partner, and no page says "best"."""
+    data = _evidence(larger_is_better=True, name="mine")
+    none = pl.lit(None, pl.Float64).alias("validation_score")
+    analysis = analyse(replace(data, results=data.results.with_columns(none)))
+    assert analysis.data.chosen == ()
+    found = [
+        (
+            each.ours.get("optimizer.weight_decay"),
+            each.other.get("optimizer.weight_decay"),
+        )
+        for each in analysis.comparisons
+    ]
+    assert len(found) == 5
+    assert all(ours == other for ours, other in found)

@@ -62,7 +62,7 @@ def test_unequal_numbers_of_trials_compare_the_common_ones():
     sgd, ours = arms_of(results)
     (found,) = compared([(ours, sgd)])
     assert found.pairs == 7
-    assert "7 against 12 finished trials" in found.notes[0]
+    assert "7 of adadecay and 12 of sgd finished" in found.notes[0]
 
 
 def test_a_trial_that_failed_in_the_middle_leaves_the_other_pairs_in_order():
@@ -124,3 +124,18 @@ def test_the_same_comparison_gives_the_same_numbers():
     assert first.interval == again.interval
     assert first.interval.method == "BCa"
     assert first.p_value == again.p_value
+
+
+def test_remarks_hold_whichever_side_comes_first():
+    """Pages turn a comparison round, and its remarks stay as they are."""
+    sgd, ours = arms_of(two_arms(trials=12))
+    # A trial more of SGD, far above all others, whose average is above ours then.
+    few = replace(ours, scores=ours.scores[:3], numbers=ours.numbers[:3])
+    high = replace(sgd, scores=np.array([*(few.scores - 1.0), 200.0]))
+    high = replace(high, numbers=sgd.numbers[:4])
+    for first, second in ((few, high), (high, few)):
+        (found,) = compared([(first, second)])
+        texts = " ".join(found.notes)
+        assert "3 of adadecay" in texts
+        assert "4 of sgd" in texts
+        assert "the averages differ the other way, by 24" in texts

@@ -1,5 +1,6 @@
 """``adadecay report`` on a real, tiny run: what it writes, says and refuses."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -57,6 +58,8 @@ def test_it_exports_beside_the_page(ran, tmp_path):
     names = {path.name for path in (tmp_path / "mine").iterdir()}
     assert {"comparisons.csv", "curves.csv"} <= names
     assert not [name for name in names if name.endswith((".png", ".pdf"))]
+    result = call(ran, "--output", page, "--csv", "--json")
+    assert isinstance(json.loads(result.stdout), dict)
 
 
 def test_evidence_of_a_study(ran):

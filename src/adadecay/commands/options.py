@@ -159,7 +159,7 @@ def on_study(
                 command(_find(study, changes), **options)
             elif without is not None:
                 folder = changes.pop("results")
-                given = [key for key, value in changes.items() if value]
+                given = [k for k, value in changes.items() if value not in (None, [])]
                 if given:
                     option = f"--{given[0].replace('_', '-')}"
                     raise typer.BadParameter("needs a STUDY.", param_hint=option)

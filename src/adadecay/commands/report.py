@@ -101,7 +101,7 @@ def _export(analysis: "Analysis", folder: Path) -> None:
     from adadecay.lab.scoring import plural
 
     files = write_csv(analysis, folder)
-    typer.echo(f"{plural(len(files), 'file')} in {folder}")
+    typer.echo(f"{plural(len(files), 'file')} in {folder}", err=True)
 
 
 def _keep_watching(study: "Study", path: Path, trim: float, every: float) -> None:

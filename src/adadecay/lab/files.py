@@ -31,6 +31,7 @@ from typing import Any, Final, Literal
 from adadecay.lab.settings import shown
 
 FORMAT: Final = 1
+KINDS: Final = {"origin": dict, "environment": dict, "layers": list}
 LARGEST: Final = 1e150
 Status = Literal["done", "diverged", "failed", "running", "waiting"]
 
@@ -107,9 +108,10 @@ def check_format(root: Path) -> None:
 
 
 def read_record(root: Path, trial_id: str) -> dict[str, Any]:
-    """Return what trial.json says."""
+    """Return what trial.json says; nothing where it is not as it was written."""
     found = read_json(trial_folder(root, trial_id) / "trial.json") or {}
-    return found if found.get("format") == FORMAT else {}
+    shaped = all(isinstance(found.get(k) or kind(), kind) for k, kind in KINDS.items())
+    return found if shaped and found.get("format") == FORMAT else {}
 
 
 def read_timings(root: Path) -> dict[str, float]:

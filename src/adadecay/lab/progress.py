@@ -48,11 +48,8 @@ class Tally:
     def __init__(self, study: "Study", workers: int) -> None:
         self.trials = {trial.id: trial for trial in study.plan.unique}
         self.left = {id: trial.definition.epochs for id, trial in self.trials.items()}
-        self.total = len(self.trials)
-        self.begun = False
-        self.done = 0
-        self.failed = 0
-        self.workers = workers
+        self.begun, self.done, self.failed = False, 0, 0
+        self.total, self.workers = len(self.trials), workers
         self.doing: dict[str, str] = {}  # by trial: how far it is
         self.seconds = read_timings(study.folder)
         self._reasons: set[str] = set()
@@ -112,7 +109,7 @@ class Tally:
         usual = sum(self.seconds.values()) / len(self.seconds)
         total = sum(
             epochs * self.seconds.get(self.trials[trial].definition.timing, usual)
-            for trial, epochs in self.left.items()
+            for trial, epochs in [*self.left.items()]  # another thread draws this
         )
         return total / max(1, min(self.workers, len(self.left)))
 
@@ -173,7 +170,7 @@ def live_view(tally: Tally, console: "Console") -> "Live":
         bar = ProgressBar(total=max(1, tally.total), completed=tally.done, width=40)
         rows = [
             Text(f"  {name(tally.trials[trial])}, {text}")
-            for trial, text in tally.doing.items()
+            for trial, text in sorted(tally.doing.items())
         ]
         return Group(bar, Text(f" {tally.headline()}"), *rows)
 

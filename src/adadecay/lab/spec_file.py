@@ -195,14 +195,14 @@ def optimizer_names(table: dict[str, Any]) -> set[str]:
 
 def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Find a baseline, and chosen arguments, that no optimizer has."""
-    tables = [as_table(each) for each in as_list(values.get("optimizers"))]
-    tables = _tables(tables)
+    tables = _tables([as_table(each) for each in as_list(values.get("optimizers"))])
     names = {name for table in tables for name in optimizer_names(table)}
     baseline = values.get("baseline")
     if isinstance(baseline, str) and baseline not in names:
         message = f"{baseline!r} is none of the study's optimizers."
         yield error_at(["baseline"], message + offer(baseline, sorted(names)))
-    given = {key for table in tables for key in table} - {"name", "label", "rule"}
+    given = {key for table in tables for key in table}
+    given -= {"name", "label", "rule", "schedule"}
     for argument in as_list(values.get("chosen", ())):
         if argument not in given:
             message = f"{argument!r} is given to none of the optimizers."
@@ -282,10 +282,8 @@ def _short(value: object) -> str:
 
 
 def _place(loc: list[Any]) -> str:
-    text = ""
-    for part in loc:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return "".join(parts).removeprefix(".")
 
 
 def _allowed_keys(loc: list[Any]) -> str:
@@ -301,7 +299,7 @@ def _line_number(text: str, loc: list[Any]) -> int | None:
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*(\[\[?)([^\[\]]+)\]", line):
             table = _keys(header[2])
-            if header[1] == "[[":
+            if header[1] == "[[" and len(table) == 1:
                 counts[table[0]] += 1
             if counts[table[0]]:  # [cells.network] is of the last [[cells]]
                 table.insert(1, counts[table[0]] - 1)

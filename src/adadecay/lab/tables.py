@@ -147,7 +147,7 @@ def read_tables(plan: Plan, root: Path, *, logs: bool = True) -> Tables:
         rows: list[dict[str, Any]] = []
         for trial in plan.unique[start : start + CHUNK]:
             states[trial.id], found = read_trial(root, trial.id)
-            record = read_record(root, trial.id)
+            record = read_record(root, trial.id) if found else {}
             for key, value in _origin(record):
                 origins.setdefault(key, {})[str(value)] = None
             ids += [trial.id] * len(found)
@@ -169,12 +169,11 @@ def read_tables(plan: Plan, root: Path, *, logs: bool = True) -> Tables:
 def _origin(record: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return what is known of where a trial ran."""
     origin = record.get("origin") or {}
+    versions = origin.get("versions")
     where = {
         "commit": origin.get("commit"),
-        **(origin.get("versions") or {}),
-        "processor": origin.get("processor"),
-        "cores": origin.get("cores"),
-        "system": origin.get("system"),
+        **(versions if isinstance(versions, dict) else {}),
+        **{key: origin.get(key) for key in ("processor", "cores", "system")},
         **(record.get("environment") or {}),
     }
     return ((key, value) for key, value in where.items() if value is not None)

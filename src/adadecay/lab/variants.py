@@ -166,6 +166,12 @@ def _pick(
     return kept
 
 
+def _ungridded(point: dict[str, Any]) -> dict[str, Any]:
+    """Return a point whose lists are read as values, and not as grids again."""
+    lists = {k: [v] for k, v in point.items() if isinstance(v, list | tuple)}
+    return {**point, **lists, **({"rule": point["rule"]} if "rule" in point else {})}
+
+
 def _points(
     given: Iterable[Named], short: dict[str, str]
 ) -> Iterator[tuple[Named, set[str]]]:
@@ -173,7 +179,7 @@ def _points(
     for each in given:
         for point in each.grid():
             called = {each.name, short[each.name], short[each.name] + brackets(point)}
-            yield Named(name=each.name, **point), called
+            yield Named(name=each.name, **_ungridded(point)), called
 
 
 def _optimizer_points(
@@ -188,7 +194,7 @@ def _optimizer_points(
             rate = {} if lr is None else {"lr": lr}
             said = dict(arguments) | rate
             said |= {"rule": rule_label(arguments["rule"])} if each.rule else {}
-            points.append((each, said, {**rest, **arguments, **rate}))
+            points.append((each, said, {**rest, **_ungridded(arguments), **rate}))
     in_tables = optimizer_labels(spec, [(each, said) for each, said, _ in points])
     # A label is meant first: "sgd" is the one so called, not every labelled sgd.
     labels = {each.label or each.name for each in spec.optimizers}

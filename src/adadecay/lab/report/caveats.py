@@ -40,7 +40,8 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
             for name in chosen:
                 grid = [each.get(f"optimizer.{name}", each.get(name)) for each in group]
                 mine = grid[group.index(won[0])]
-                if len(set(grid)) > 2 and mine in (min(grid), max(grid)):
+                edges = (min(grid), max(grid)) if type(mine) in (int, float) else ()
+                if len(set(grid)) > 2 and mine and mine in edges:
                     told += f" (at the edge of the grid: try {name} beyond {mine:g})"
             cells.setdefault(group[0].where, []).append(told)
     if cells:

@@ -103,6 +103,8 @@ def analyse(
         trials = trial_scores(data.results, larger_is_better=larger)
         arms = find_arms(trials, larger_is_better=larger)
     baseline = data.baseline or default_baseline(arms)
+    if all(arm.validation is None for arm in arms):  # nothing to choose by
+        data = replace(data, chosen=())
     best = choose(arms, data.chosen) if data.chosen else arms
     selected = [claim.pairs(data, arms) for claim in CLAIMS]
     claimed = [pair for found in selected for pair in found]

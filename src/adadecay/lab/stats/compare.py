@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from adadecay.lab.scoring import TRIM, plural
+from adadecay.lab.scoring import TRIM
 from adadecay.lab.stats.data import StudyData
 from adadecay.lab.stats.intervals import (
     LEVEL,
@@ -207,10 +207,8 @@ def _notes(
     elif least > 1 - LEVEL:
         yield f"{pairs} pairs: a sign-flip test cannot go below p = {least:.2g}"
     if ours.scores.size != other.scores.size:
-        yield (
-            f"{ours.scores.size} against {plural(other.scores.size, 'finished trial')}"
-            ": only those with common seeds are compared"
-        )
+        sizes = " and ".join(f"{a.scores.size} of {a.label}" for a in (ours, other))
+        yield f"{sizes} finished: only trials with common seeds are compared"
     for arm in (ours, other):
         for status in ("diverged", "failed"):
             if arm.counts.get(status):
@@ -219,7 +217,7 @@ def _notes(
     if first is not None and second is not None and difference is not None:
         gap = ours.sign * (first - second)
         if gap * difference < 0:
-            text = f"{gap:+.3g}".replace("-", "−")
             yield (
-                f"the averages differ by {text}: each leaves out its own extreme trials"
+                f"the averages differ the other way, by {abs(gap):.3g}: each leaves "
+                "out its own extreme trials"
             )

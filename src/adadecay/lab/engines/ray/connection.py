@@ -194,10 +194,7 @@ def check_port(host: str, port: int) -> None:
 
 
 class Heartbeat:
-    """Notices what Ray answers badly: a lost head, a dead raylet on this machine.
-
-    Over the first it ends this process; the second it may await without end.
-    """
+    """Notices a lost head and a dead raylet, as Ray itself does late or never."""
 
     def __init__(self, ray: Any) -> None:
         here = ray.get_runtime_context()
