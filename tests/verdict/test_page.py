@@ -245,7 +245,7 @@ def test_unequal_trials():
     results = simulate([Setting(), Setting(optimizer="adadecay")], trials=[9, 5])
     text = text_of(StudyData(results))
     assert "unequal numbers of finished trials" in text
-    assert "5 against 9 finished trials" in text
+    assert "5 of adadecay and 9 of sgd finished" in text
 
 
 def test_equal_scores_everywhere():
