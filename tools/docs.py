@@ -24,6 +24,8 @@ from docs_values import Values
 from adadecay.lab.report import write
 from adadecay.lab.report.style import Figure
 
+# Letters are measured in the first: other fonts may be too wide.
+FONTS = '"Arial, Liberation Sans, sans-serif"'
 HERE = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- docs:(\w+) -->\n)(.*?)(<!-- /docs -->)", re.DOTALL)
 WRITTEN = {
@@ -121,6 +123,7 @@ def renew(values: Values) -> list[str]:
             path.write_text(wanted, "utf-8")
         else:
             drawn = vl_convert.vegalite_to_svg(wanted.chart.to_dict())
+            drawn = drawn.replace('"sans-serif"', FONTS)
             note = f"<!-- numbers {digest(wanted)}: tools/docs.py -->"
             path.write_text(f"{drawn}\n{note}\n", "utf-8")
     return list(found)
