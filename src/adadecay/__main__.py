@@ -5,6 +5,7 @@ so that ``--help`` answers at once. Exit status: 0 done, 1 some trials failed, 2
 input is wrong, 130 interrupted.
 """
 
+import gc
 import sys
 
 from adadecay.extras import missing_lab
@@ -12,6 +13,7 @@ from adadecay.extras import missing_lab
 
 def main() -> None:
     """Run the command line, with one sentence instead of a traceback for bad input."""
+    gc.set_threshold(100_000)  # thousands of trials are read: look for cycles rarely
     try:
         from adadecay.commands import app
 

@@ -103,8 +103,7 @@ def make_plan(spec: StudySpec) -> Plan:
     """Expand a study into its trials."""
     _digest.cache_clear()
     conditions = _all_conditions(spec)
-    given = [(c.optimizer, c.given) for c in conditions]
-    labels = optimizer_labels(spec, given)
+    labels = optimizer_labels(spec, [(c.optimizer, c.given) for c in conditions])
     pairs = zip(conditions, labels, strict=True)
     named = Counter((each.cell.name, label) for each, (_, label) in pairs)
     (cell, twice), count = named.most_common(1)[0]
@@ -113,15 +112,14 @@ def make_plan(spec: StudySpec) -> Plan:
             f"{twice!r} stands twice in the cell {cell!r}: give one of them another "
             f"label, or leave it out."
         )
-    most = max(condition.trials for condition in conditions)
-    seeds = [trial_seed(spec.seed, number) for number in range(most)]
-    trials = []
-    for number, seed in enumerate(seeds):
-        for condition, label in zip(conditions, labels, strict=True):
-            if number < condition.trials:
-                definition = replace(condition.common, seed=seed)
-                what = definition.id, definition, condition.cell
-                trials.append(Trial(*what, *label, number))
+    seeds = [trial_seed(spec.seed, k) for k in range(max(c.trials for c in conditions))]
+    ids = [list(each.common.ids(seeds[: each.trials])) for each in conditions]
+    trials = (
+        Trial(names[number], replace(each.common, seed=seed), each.cell, *label, number)
+        for number, seed in enumerate(seeds)
+        for each, label, names in zip(conditions, labels, ids, strict=True)
+        if number < each.trials
+    )
     return Plan(spec, tuple(trials))
 
 
@@ -143,9 +141,7 @@ def _all_conditions(spec: StudySpec) -> list["Condition"]:
     return conditions
 
 
-@functools.cache
-def _digest(name: str) -> str:
-    return source_digest(name)  # each module is read once a study
+_digest = functools.cache(source_digest)  # each module is read once a study
 
 
 def _part(name: str, arguments: Mapping[str, Any], revision: int = 1) -> Component:

@@ -81,10 +81,13 @@ class TrialDefinition:
             for key, value in vars(self).items()
         }
 
-    @property
-    def id(self) -> str:
-        """The hash of all of it."""
-        return _digest(self.to_json())[:20]
+    def ids(self, seeds: Iterable[int]) -> Iterator[str]:
+        """Yield the hash of all of it, with each seed: the rest is written once."""
+        values = self.to_json().items()
+        before = _text({key: value for key, value in values if key < "seed"})[:-1]
+        after = _text({key: value for key, value in values if key > "seed"})[1:]
+        for seed in seeds:
+            yield _digest(f'{before},"seed":{seed},{after}')[:20]
 
     @property
     def timing(self) -> str:
@@ -93,17 +96,20 @@ class TrialDefinition:
         parts = [d["dataset"], d["network"], d["trainer"], d["optimizer"]["name"]]
         parts += [d["batch_size"], d["holdout"], d["examples"], d["precision"]]
         parts += self.optimizer.arguments.get("rule") or []
-        return _digest(parts)[:16]
+        return _digest(_text(parts))[:16]
 
 
-def _digest(value: Any) -> str:
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text(value: Any) -> str:
     try:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise ValueError(
             "an argument is infinite or no number, and cannot be part of a trial's name"
         ) from None
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
