@@ -104,6 +104,32 @@ def test_width_scales_the_network(name):
     assert outputs.shape == (2, 10)
 
 
+@pytest.mark.parametrize(("name", "width"), [("lenet-4", 1.0), ("vgg-9", 0.125)])
+def test_pooling_before_relu_changes_no_bit(name, width):
+    network = networks.make(
+        name,
+        input_shape=(1, 28, 28),
+        classes=10,
+        generator=torch.Generator().manual_seed(0),
+        width=width,
+    )
+    layers = list(network)  # as the paper's networks are usually written
+    pools = [k for k, each in enumerate(layers) if isinstance(each, nn.MaxPool2d)]
+    for k in pools:
+        layers[k : k + 2] = layers[k + 1], layers[k]
+    assert all(isinstance(layers[k], nn.ReLU) for k in pools)
+    x = torch.rand(32, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    x[:, :, :14] = 0  # equal values in a window, as at the edges of digits
+    target = torch.arange(32) % 10
+    found = []
+    for each in (network, nn.Sequential(*layers)):
+        output = each(x.contiguous(memory_format=torch.channels_last))
+        loss = nn.functional.cross_entropy(output, target)
+        grads = torch.autograd.grad(loss, list(network.parameters()))
+        found.append([output, *grads])
+    assert all(map(torch.equal, *found))
+
+
 def test_dropout_drops_before_both_dense_layers_in_training_only():
     network = small("lenet-4", width=1.0, dropout=0.25)
     layers = list(network)

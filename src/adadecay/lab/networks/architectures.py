@@ -65,8 +65,7 @@ def _resnet(
                 step = stride if strides else 1
                 body += [_normed(current, outputs, size=size, stride=step), nn.ReLU()]
                 current = outputs
-            inner = nn.Sequential(*body[:-1])
-            layers.append(Residual(inner, inputs, current, stride))
+            layers.append(Residual(nn.Sequential(*body[:-1]), inputs, current, stride))
     return _classified(layers, current, classes)
 
 

@@ -8,12 +8,12 @@ from torch import nn
 from adadecay.lab.networks.weights import scaled
 
 # Layers by name; a number is a linear layer of that many outputs, ``out`` the last one.
+# Pooling before ReLU gives the same bits, forward and backward, in less time.
 HIDDEN = "100 relu "
-LENET = "conv5:10 relu pool conv5:20 relu pool flatten dropout 50 relu dropout out"
-VGG_CONVOLUTIONS = "64 pool 128 pool 256 256 pool 512 512 pool"
-VGG = "".join(
-    f"conv3:{size} norm relu " if size.isdecimal() else f"{size} "
-    for size in VGG_CONVOLUTIONS.split()
+LENET = "conv5:10 pool relu conv5:20 pool relu flatten dropout 50 relu dropout out"
+VGG = (
+    "conv3:64 norm pool relu conv3:128 norm pool relu conv3:256 norm relu "
+    "conv3:256 norm pool relu conv3:512 norm relu conv3:512 norm pool relu"
 )
 
 

@@ -66,8 +66,7 @@ class NetworkTraining(Training):
         if self.definition.examples is not None:
             train = train.subset(range(min(len(train), self.definition.examples)))
         held: Split | None = None
-        if self.definition.holdout:
-            share = self.definition.holdout
+        if share := self.definition.holdout:
             train, held = holdout(train, share, seed=derive(self.seed, "holdout"))
         batches = functools.partial(Batches, dataset=dataset, device=self.device)
         self.train = batches(
