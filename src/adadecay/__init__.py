@@ -7,9 +7,8 @@ the package, and asking the command line for help, does not wait for torch.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
+    __version__: str
     from adadecay.audit import audit_decay as audit_decay
     from adadecay.groups import by_module as by_module
     from adadecay.groups import param_groups as param_groups
@@ -30,9 +29,12 @@ __all__ += list(LAZY)
 
 
 def __getattr__(name: str) -> object:
-    if name not in LAZY:
+    if name == "__version__":
+        value: object = import_module("importlib.metadata").version("adadecay")
+    elif name in LAZY:
+        value = getattr(import_module(LAZY[name]), name)
+    else:
         raise AttributeError(f"module 'adadecay' has no attribute {name!r}")
-    value = getattr(import_module(LAZY[name]), name)
     globals()[name] = value
     return value
 

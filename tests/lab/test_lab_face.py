@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
-from adadecay import extras
+from adadecay import __version__, extras
 from adadecay.commands import app
 from adadecay.commands.completion import complete_only, complete_study
 from adadecay.commands.list import Kind
@@ -55,7 +55,7 @@ def ran(tmp_path, monkeypatch):
         (["plan", "mine.toml"], "left", 0),
         (["status", "mine"], "finished", 4),
         (["report", "mine"], "page", "results/reports/mine.html"),
-        (["info"], "adadecay", "0.1.0"),
+        (["info"], "adadecay", __version__),
     ],
 )
 def test_json_is_all_that_is_printed(ran, command, key, value):
