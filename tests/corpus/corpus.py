@@ -20,9 +20,8 @@ import torch
 
 HERE = pathlib.Path(__file__).parent
 DIGESTS = HERE / "digests.json"
-# Kernel and number of ranks of each collection of digests.
-WORLDS = [("none", 1), ("none", 2), ("none", 4)]
-WORLDS += [("avx2", 1), ("avx2", 2), ("avx2", 4), ("plain", 1)]
+# The numbers of ranks whose digests are frozen, for each kernel.
+WORLDS = {"none": (1, 2, 4), "avx2": (1, 2, 4), "plain": (1,)}
 
 
 def roots():
@@ -38,8 +37,8 @@ def frozen(kernel, size):
     return known[name] | known.get(f"{name}, roots {roots()}", other)
 
 
-def digests(kernel, size):
-    """Return the digest of each program, of all ranks where there are several."""
+def digests(kernel):
+    """Return the digest of each program by number of ranks, of all ranks together."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
@@ -48,21 +47,25 @@ def digests(kernel, size):
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
         }
-        command = [sys.executable, str(HERE / "programs.py"), folder, str(size)]
+        sizes = WORLDS[kernel]
+        command = [sys.executable, HERE / "programs.py", folder, *map(str, sizes)]
         done = subprocess.run(command, env=environment, timeout=500)
-        assert done.returncode == 0, f"kernel {kernel}, {size} ranks"
-        texts = [pathlib.Path(folder, f"{n}.json").read_text() for n in range(size)]
-    parts = list(map(json.loads, texts))
+        assert done.returncode == 0, f"kernel {kernel}"
+        return {size: _joined(pathlib.Path(folder, str(size)), size) for size in sizes}
+
+
+def _joined(folder, size):
+    parts = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
     return {name: "-".join(part[name] for part in parts) for name in parts[0]}
 
 
 def renew(kernels):
     """Renew the digests, and of those that depend on roots the ones of this machine."""
     known, kind = json.loads(DIGESTS.read_text()), roots()
-    for kernel, size in WORLDS:
-        name = f"{kernel} {size}"
-        if kernel in kernels:
-            found, rooted = digests(kernel, size), known[f"{name}, roots other"]
+    for kernel in kernels:
+        for size, found in digests(kernel).items():
+            name = f"{kernel} {size}"
+            rooted = known[f"{name}, roots other"]
             known[name] = {k: v for k, v in found.items() if k not in rooted}
             known[f"{name}, roots {kind}"] = {k: found[k] for k in rooted}
     DIGESTS.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")

@@ -1,10 +1,11 @@
 """Short training programs whose final bits are frozen: every engine × option × dtype.
 
-Each program is a name and the tensors to digest. ``main`` runs all of them on one rank,
-or those on DTensors on several, and writes their digests as JSON; ``test_corpus.py``
+Each program is a name and the tensors to digest. ``main`` runs all of them on one rank
+and those on DTensors on several, and writes their digests as JSON; ``test_corpus.py``
 starts it with the instruction set pinned and compares with ``digests.json``.
 """
 
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -14,6 +15,8 @@ import warnings
 
 import numpy as np
 import torch
+import torch._dynamo  # what the first optimizer imports: once, not in each rank
+import torch.distributed.tensor
 
 from adadecay import AdaDecay, adaptive_decay, by_module
 from adadecay.rules import (
@@ -79,10 +82,16 @@ WRAPS = {
 
 def values(seed, shape, dtype):
     """Return normal numbers that depend on nothing but the seed."""
-    drawn = np.random.default_rng(seed).standard_normal(shape)
-    if dtype.is_complex:
-        drawn = drawn + 1j * np.random.default_rng(seed + 10**6).standard_normal(shape)
-    return torch.as_tensor(drawn).to(dtype)
+    return drawn(seed, shape, dtype.is_complex).to(dtype, copy=True)
+
+
+@functools.cache
+def drawn(seed, shape, is_complex):
+    numbers = np.random.default_rng(seed).standard_normal(shape)
+    if is_complex:
+        more = np.random.default_rng(seed + 10**6).standard_normal(shape)
+        numbers = numbers + 1j * more
+    return torch.as_tensor(numbers)
 
 
 def parameters(shapes, dtype):
@@ -275,19 +284,23 @@ def run_rank(folder, rank, size):
     pathlib.Path(folder, f"{rank}.json").write_text(json.dumps(found))
 
 
-def main(folder, size):
+def main(folder, sizes):
     """Fork the ranks from a process that has imported torch and computed nothing."""
     fork = multiprocessing.get_context("fork")
-    ranks = [
-        fork.Process(target=run_rank, args=(folder, rank, size), daemon=True)
-        for rank in range(size)
-    ]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
-    sys.exit(max(abs(rank.exitcode) for rank in ranks))
+    for size in sizes:
+        place = pathlib.Path(folder, str(size))
+        place.mkdir()
+        ranks = [
+            fork.Process(target=run_rank, args=(place, rank, size), daemon=True)
+            for rank in range(size)
+        ]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        if worst := max(abs(rank.exitcode) for rank in ranks):
+            sys.exit(worst)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], [int(size) for size in sys.argv[2:]])
