@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adadecay import cautious, decay, gpu, rules, sharding
+from adadecay import cautious, decay, gpu, native, rules, sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
 from adadecay.groups import Group, Layers
 from adadecay.rules import DecaySettings
@@ -187,7 +187,7 @@ def _shrink_weights(optimizer: Any, skipped: Scalar, rest: Rest) -> None:
             count += len(params)
             rest.shrunk.extend(cautious.shrink(params, thetas, step_size, copies))
         elif thetas is None:
-            torch._foreach_mul_(params, 1 - step_size)
+            native.scale_(params, 1 - step_size)
         else:
             decay.shrink_(params, thetas, step_size)
 

@@ -5,7 +5,8 @@ as their gradients. :mod:`adadecay.kernels` loads the compiled module.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from operator import attrgetter, is_
+from itertools import repeat
+from operator import attrgetter, is_, mod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,8 @@ NAMES = "it", "its gradient", "its momentum buffer"
 # Asked of every tensor at every step: `map` over these is the fastest that Python has.
 address_of, size_of, type_of = Tensor.data_ptr, Tensor.numel, attrgetter("dtype")
 is_dense, is_negated = Tensor.is_contiguous, Tensor.is_neg
-is_on_cpu = attrgetter("is_cpu")
+is_on_cpu, kind_of = attrgetter("is_cpu"), attrgetter("dtype", "layout", "is_cpu")
+KINDS = frozenset((dtype, torch.strided, True) for dtype in TYPES)
 
 
 def unsupported(
@@ -179,15 +181,15 @@ def rates(
 ) -> list[Tensor] | None:
     """Return θ as :func:`adadecay.theta.rates` does, or None where it cannot."""
     pools = moments is not None or len(members) != len(grads)
-    if pools or not _reads(grads):
+    places = None if pools else _places(grads)
+    if places is None:
         return None
     thetas = []
-    for grad in grads:
+    for grad, tensor in zip(grads, places, strict=True):
         theta = torch.empty_like(grad, dtype=RATE_DTYPES.get(grad.dtype, torch.float32))
         if grad.numel():
-            tensor = grad.numel(), TYPES[grad.dtype], 0, 0
-            places = {"grad": grad.data_ptr(), "moments": 0, "out": theta.data_ptr()}
-            mean = kernel.rates(tensor=tensor, alpha=alpha, **places)
+            options = {"alpha": alpha, "moments": 0, "out": theta.data_ptr()}
+            mean = kernel.rates(tensor=tensor, grad=tensor[2], **options)
             if unit_mean:
                 theta /= mean
         thetas.append(theta)
@@ -196,24 +198,47 @@ def rates(
 
 def moments(grads: list[Tensor], members: Members) -> Tensor | None:
     """Return what :func:`adadecay.theta.moments` does, or None where it cannot."""
-    if not _reads(grads):
+    places = _places(grads)
+    if places is None:
         return None
-    tensors = [(grad.numel(), TYPES[grad.dtype], 0, 0) for grad in grads]
-    plan = kernel.plan(tensors=tensors, members=members, momentum=False)
+    plan = kernel.plan(tensors=places, members=members, momentum=False)
     rows = torch.empty((len(members), 4), dtype=torch.float64, device="cpu")
-    places = {"grads": list(map(address_of, grads)), "out": rows.data_ptr()}
-    kernel.moments(plan=plan, threads=torch.get_num_threads(), **places)
-    return rows[:, :3]
+    given = {"grads": [place[2] for place in places], "out": rows.data_ptr()}
+    kernel.moments(plan=plan, threads=torch.get_num_threads(), **given)
+    return rows.narrow(1, 0, 3)
 
 
-def _reads(grads: list[Tensor]) -> bool:
-    return (
-        kernel is not None
-        and not torch.compiler.is_compiling()
-        and not (torch.is_grad_enabled() and any(g.requires_grad for g in grads))
-        and not unsupported([grad] for grad in grads)
-        and not any(grad.data_ptr() % grad.itemsize for grad in grads)
+def scale_(params: list[Tensor], factor: float | Tensor) -> None:
+    """Multiply tensors in place, to the bit as torch does."""
+    places = None if isinstance(factor, Tensor) else _places(params)
+    if places is not None:
+        # The last first: a rule may have read them, and the cache still hold some.
+        order = [[*range(len(params))[::-1]]]
+        plan = kernel.plan(tensors=places, members=order, momentum=False)
+        if kernel.scale(plan=plan, factor=factor, threads=torch.get_num_threads()):
+            increment_version(params)
+            return
+    torch._foreach_mul_(params, factor)
+
+
+def _places(tensors: list[Tensor]) -> list[tuple[int, int, int, int]] | None:
+    """Return tensors as a plan takes them, or None where the kernel cannot read one."""
+    differentiates = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if kernel is None or torch.compiler.is_compiling() or differentiates:
+        return None
+    usual = (
+        PLAIN_TYPES.issuperset(map(type, tensors))
+        and KINDS.issuperset(map(kind_of, tensors))
+        and all(map(is_dense, tensors))
+        and not any(map(is_negated, tensors))
     )
+    if not usual and unsupported([each] for each in tensors):
+        return None
+    sizes, types = map(size_of, tensors), map(TYPES.get, map(type_of, tensors))
+    addresses = list(map(address_of, tensors))
+    aligned = not any(map(mod, addresses, map(Tensor.element_size, tensors)))
+    places: Any = zip(sizes, types, addresses, repeat(0), strict=False)
+    return list(places) if aligned else None
 
 
 class LaunchCache(dict[int, Launch]):

@@ -29,17 +29,12 @@ def groups_and_norms(
 ) -> tuple[list[GroupTensors] | None, Norms]:
     """Return the local groups, if their moments are wanted, and norms over the model.
 
-    The norm of a layer follows from its moments, so one collective brings both.
-
-    Args:
-        groups: the groups.
-        moments: whether the moments of layers are wanted.
-        weights: whether the norm of the weights is wanted; without, it is that of the
-            gradients.
+    The norm of a layer follows from its moments, so one collective brings both. That
+    of the weights is only computed where it is wanted, and else is the gradients'.
     """
     others = [group._replace(grads=group.params) for group in groups if weights]
     local = None
-    if any(sharding.is_sharded(grad) for group in groups for grad in group.grads):
+    if any(any(map(sharding.is_sharded, group.grads)) for group in groups):
         known = [moments and group.decays for group in groups]
         first = [
             group if kept else _pooled(group)
@@ -72,7 +67,8 @@ def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
     ends = [*itertools.accumulate(map(len, plain), initial=0)]
     members = [[*range(*each)] for each in itertools.pairwise(ends)]
     found = native.moments([grad for grads in plain for grad in grads], members)
-    rows = iter([] if found is None else found.unbind())
+    cells = () if found is None else found.flatten().unbind()
+    rows = zip(cells[::3], cells[1::3], cells[2::3], strict=True)
     norms = []
     for group in groups:
         moments = next(rows, None) if group.moments is None else group.moments.T
@@ -88,4 +84,5 @@ def _norms(groups: list[GroupTensors]) -> list[list[Tensor]]:
 
 
 def _norm(parts: list[list[Tensor]]) -> Tensor:
-    return torch.stack([norm for part in parts for norm in part]).norm()  # type: ignore[no-any-return]
+    first, *others = [norm for part in parts for norm in part]
+    return torch.stack([first, *others]).norm() if others else first

@@ -183,8 +183,10 @@ class Stable(Rule):
     def coefficient(self, value: Scalar, lr: Scalar, memory: Any) -> Scalar:
         """Return λ/√v̄, and 0 before any gradient."""
         mean, steps = memory.unbind()
-        root = (mean / (1 - self.beta2**steps)).sqrt()
-        return host_scalar(torch.where(mean > 0, value / root, torch.zeros_like(root)))
+        root = host_scalar((mean / (1 - self.beta2**steps)).sqrt())
+        if isinstance(root, Tensor):
+            return torch.where(root > 0, value / root, torch.zeros_like(root))
+        return value / root if root > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -361,19 +363,20 @@ def advance(
         return None
     weights = any(rule.reads_weights for rule in rules)
     local, norms = groups_and_norms(collected, moments, weights)
-    size = sum(param.numel() for tensors in collected for param in tensors.params)
+    size = sum(sum(map(Tensor.numel, tensors.params)) for tensors in collected)
     seen = Seen(norms.grads / scale, norms.weights, size, collected)
     # A checkpoint's trial step, with lr = 0 and no gradient, leaves no trace.
-    stays = seen.grad_norm == 0
+    stays = host_scalar(seen.grad_norm) == 0
     for tensors in collected:
         stays = stays & (host_scalar(tensors.group["lr"]) == 0)
     stays = stays | (skipped != 0)
     for rule in rules:
         for number, tensors in enumerate(collected):
             memory = tensors.group[rule.key].to(seen.grad_norm.device)
-            tensors.group[rule.key] = torch.where(
-                stays, memory, rule.advance(memory, seen, number)
-            )
+            after = rule.advance(memory, seen, number)
+            if isinstance(stays, Tensor):  # which is not read
+                after = torch.where(stays, memory, after)
+            tensors.group[rule.key] = memory if stays is True else after
     return local
 
 

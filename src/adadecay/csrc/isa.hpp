@@ -79,6 +79,7 @@ struct Loops {
   void (*update)(void* param, const void* grad, void* buffer, bool is_first_step,
                  const void* denominators, int64_t count, const Theta&, const Update&,
                  const Rounding&);
+  void (*scale)(void* param, int64_t count, double factor);
 };
 
 struct Isa {

@@ -55,9 +55,9 @@ Sums exact_sums_of(const void* memory, int64_t count, Shift by) {
 }
 
 // A single stream leaves memory idle, so that four parts of the piece are read side by
-// side. Each lane adds one number of each part in float, then four such sums are added,
-// and the rest is done in double: at most five roundings to float, whatever the size of
-// the layer.
+// side, for which prefetching only takes longer. Each lane adds one number of each part
+// in float, then four such sums are added, and the rest is done in double: at most five
+// roundings to float, whatever the size of the layer.
 template <class T, bool kScaled>
 Sums sum_in_float(const T* grad, int64_t count, double by) {
   const int64_t part = count / 4 / Floats::width * Floats::width;
@@ -67,7 +67,6 @@ Sums sum_in_float(const T* grad, int64_t count, double by) {
     Floats first, second;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      prefetch<Floats>(kPage, grad + k * part + i);
       Floats x = abs(Floats::load(grad + k * part + i));
       if (kScaled) x = x * scale;
       first = k == 0 ? x : Floats(first + x);
@@ -84,6 +83,27 @@ Sums quick_sums_of(const void* memory, int64_t count, Shift by) {
   const T* grad = static_cast<const T*>(memory);
   return by.scale == 1.0 ? sum_in_float<T, false>(grad, count, by.scale)
                          : sum_in_float<T, true>(grad, count, by.scale);
+}
+
+// Multiplies in place, to the bit as torch: the factor is rounded to the type as well.
+template <class T>
+void scale_of(void* memory, int64_t count, double by) {
+  using V = VectorOf<T>;
+  T *param = static_cast<T*>(memory), one[V::width];
+  store(one, V::all(by));
+  const V factor = V::load(one);
+  const int64_t part = count / 4 / V::width * V::width;
+  for (int64_t i = 0; i < part; i += V::width) {
+    for (int k = 0; k < 4; ++k) {
+      T* at = param + k * part + i;
+      store(at, V::load(at) * factor);
+    }
+  }
+  for (int64_t i = 4 * part; i < count; ++i) {
+    one[0] = param[i];
+    store(one, V::load(one) * factor);
+    param[i] = one[0];
+  }
 }
 
 // Coefficients of 2^f for |f| <= 1/2, highest power first: minimax polynomials that
@@ -324,7 +344,7 @@ void update_of(void* param, const void* grad, void* buffer, bool is_first_step,
 
 template <class T, Sums (*kQuickSums)(const void*, int64_t, Shift) = quick_sums_of<T>>
 constexpr Loops loops_of() {
-  return {kQuickSums, exact_sums_of<T>, rates_of<T>, update_of<T>};
+  return {kQuickSums, exact_sums_of<T>, rates_of<T>, update_of<T>, scale_of<T>};
 }
 constexpr Isa isa_of_loops(const char* name) {
   return {name,

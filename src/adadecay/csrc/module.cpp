@@ -141,6 +141,20 @@ PyObject* step(PyObject* arguments) {
   Py_RETURN_TRUE;
 }
 
+PyObject* scale(PyObject* arguments) {
+  const Plan* plan;
+  double factor;
+  Options options = {};
+  read_named(arguments, "plan", plan, "factor", factor, "threads", options.threads);
+  if (plan->overlaps) Py_RETURN_FALSE;
+  {
+    const WithoutGil released;
+    options.factor = &factor;
+    take_step(*chosen, *plan, plan->tensors, options, nullptr);
+  }
+  Py_RETURN_TRUE;
+}
+
 PyObject* moments(PyObject* arguments) {
   const Plan* plan;
   Integers grads;
@@ -222,6 +236,7 @@ PyMethodDef* methods() {
       method<plan>("plan", "What stays the same from step to step."),
       method<fits>("fits", "Whether no memory that a step writes has another name."),
       method<step>("step", "One step in place; False, with nothing done, if not fits."),
+      method<scale>("scale", "Parameters times a factor; False if some overlap."),
       method<moments>("moments", "Count, mean and deviation of |g| of each layer."),
       method<rates>("rates", "θ of one tensor, by its own moments or others; its mean."),
       {"forms", forms, METH_NOARGS, "The forms this CPU can run, fastest first."},

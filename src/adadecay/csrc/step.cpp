@@ -163,6 +163,8 @@ class Pass {
     } else if (kind == Kind::rates) {
       thetas_[k] = loops.rates(t.grad + at, piece.count, state.theta(t.type), false,
                                scratch);
+    } else if (options_.factor != nullptr) {
+      loops.scale(t.param + at, piece.count, *options_.factor);
     } else {
       Rounding rounding = t.rounding;
       rounding.place += piece.from;
@@ -263,6 +265,9 @@ Plan::Plan(const std::vector<Tensor>& given,
                       static_cast<int>(pieces.size()), size - before, wide});
   }
   std::sort(written.begin(), written.end());
+  for (size_t k = 1; k < written.size(); ++k) {
+    overlaps |= written[k].first < written[k - 1].second;
+  }
 }
 
 std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
@@ -280,9 +285,7 @@ std::vector<Tensor> Plan::with(const std::vector<int64_t>& grads,
 }
 
 bool Plan::fits(const std::vector<Tensor>& bound) const {
-  for (size_t k = 1; k < written.size(); ++k) {
-    if (written[k].first < written[k - 1].second) return false;
-  }
+  if (overlaps) return false;
   for (const Tensor& t : bound) {
     if (t.size == 0) continue;
     if (misplaced(t.param, t.type) || misplaced(t.grad, t.type)) return false;

@@ -30,7 +30,8 @@ struct Options {
   Update update;
   double alpha;
   bool unit_mean;
-  int64_t threads;  // available ones
+  int64_t threads;                 // available ones
+  const double* factor = nullptr;  // parameters are multiplied by it, and that is all
 };
 
 // Neighbouring tensors and pieces of a plan.
@@ -64,7 +65,7 @@ struct Plan {
   bool fits(const std::vector<Tensor>& tensors) const;
 
   using Span = std::pair<uintptr_t, uintptr_t>;  // of memory, from and up to
-  bool momentum;
+  bool momentum, overlaps = false;  // whether something is written twice
   std::vector<Tensor> tensors;   // layer by layer
   std::vector<int64_t> indices;  // where each stands among those given
   std::vector<Layer> layers;
