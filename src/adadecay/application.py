@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from adadecay import cautious, decay, gpu, native, rules, sharding
 from adadecay.decay import GroupTensors, Scalar, host_scalar
@@ -187,9 +188,23 @@ def _shrink_weights(optimizer: Any, skipped: Scalar, rest: Rest) -> None:
             count += len(params)
             rest.shrunk.extend(cautious.shrink(params, thetas, step_size, copies))
         elif thetas is None:
-            native.scale_(params, 1 - step_size)
+            scale_(params, 1 - step_size)
         else:
             decay.shrink_(params, thetas, step_size)
+
+
+def scale_(params: list[Tensor], factor: Scalar) -> None:
+    """Multiply weights in place, to the bit as torch does but faster in the kernel."""
+    places = None if isinstance(factor, Tensor) else native.places_of(params)
+    if places is not None:
+        # The last first: a rule may have read them, and the cache still hold some.
+        order = [[*range(len(params))[::-1]]]
+        plan = native.kernel.plan(tensors=places, members=order, momentum=False)
+        threads = torch.get_num_threads()
+        if native.kernel.scale(plan=plan, factor=factor, threads=threads):
+            increment_version(params)
+            return
+    torch._foreach_mul_(params, factor)
 
 
 def _change_gradients(optimizer: Any, skipped: Scalar, replaced: Replaced) -> None:

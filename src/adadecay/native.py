@@ -181,8 +181,7 @@ def rates(
 ) -> list[Tensor] | None:
     """Return θ as :func:`adadecay.theta.rates` does, or None where it cannot."""
     pools = moments is not None or len(members) != len(grads)
-    places = None if pools else _places(grads)
-    if places is None:
+    if pools or (places := places_of(grads)) is None:
         return None
     thetas = []
     for grad, tensor in zip(grads, places, strict=True):
@@ -198,8 +197,7 @@ def rates(
 
 def moments(grads: list[Tensor], members: Members) -> Tensor | None:
     """Return what :func:`adadecay.theta.moments` does, or None where it cannot."""
-    places = _places(grads)
-    if places is None:
+    if (places := places_of(grads)) is None:
         return None
     plan = kernel.plan(tensors=places, members=members, momentum=False)
     rows = torch.empty((len(members), 4), dtype=torch.float64, device="cpu")
@@ -208,20 +206,7 @@ def moments(grads: list[Tensor], members: Members) -> Tensor | None:
     return rows.narrow(1, 0, 3)
 
 
-def scale_(params: list[Tensor], factor: float | Tensor) -> None:
-    """Multiply tensors in place, to the bit as torch does."""
-    places = None if isinstance(factor, Tensor) else _places(params)
-    if places is not None:
-        # The last first: a rule may have read them, and the cache still hold some.
-        order = [[*range(len(params))[::-1]]]
-        plan = kernel.plan(tensors=places, members=order, momentum=False)
-        if kernel.scale(plan=plan, factor=factor, threads=torch.get_num_threads()):
-            increment_version(params)
-            return
-    torch._foreach_mul_(params, factor)
-
-
-def _places(tensors: list[Tensor]) -> list[tuple[int, int, int, int]] | None:
+def places_of(tensors: list[Tensor]) -> list[tuple[int, int, int, int]] | None:
     """Return tensors as a plan takes them, or None where the kernel cannot read one."""
     differentiates = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     if kernel is None or torch.compiler.is_compiling() or differentiates:
@@ -236,9 +221,9 @@ def _places(tensors: list[Tensor]) -> list[tuple[int, int, int, int]] | None:
         return None
     sizes, types = map(size_of, tensors), map(TYPES.get, map(type_of, tensors))
     addresses = list(map(address_of, tensors))
-    aligned = not any(map(mod, addresses, map(Tensor.element_size, tensors)))
-    places: Any = zip(sizes, types, addresses, repeat(0), strict=False)
-    return list(places) if aligned else None
+    if any(map(mod, addresses, map(Tensor.element_size, tensors))):
+        return None
+    return list(zip(sizes, types, addresses, repeat(0), strict=False))  # type: ignore[arg-type]
 
 
 class LaunchCache(dict[int, Launch]):

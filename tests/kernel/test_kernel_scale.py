@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from adadecay import native
+from adadecay.application import scale_
 
 FACTOR = 1 - 0.0123456
 
@@ -24,7 +25,7 @@ def test_weights_are_scaled_as_torch_does(form, dtype, threads, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     torch._foreach_mul_(theirs, FACTOR)
     monkeypatch.setattr(torch, "_foreach_mul_", None)  # the kernel does all of it
-    native.scale_(ours, FACTOR)
+    scale_(ours, FACTOR)
     assert all(map(torch.equal, ours, theirs))
     assert [tensor._version for tensor in ours] == [each + 1 for each in versions]
 
@@ -39,8 +40,8 @@ def test_what_the_kernel_cannot_scale_is_left_to_torch():
         if given is overlapping:
             wanted[-3][3:8] *= 2
             wanted[-1] *= 2
-        native.scale_(given, 2.0)
+        scale_(given, 2.0)
         assert all(map(torch.equal, given, wanted))
     whole = torch.ones(3)
-    native.scale_([whole], torch.tensor(2.0))
+    scale_([whole], torch.tensor(2.0))
     assert whole.tolist() == [2.0, 2.0, 2.0]
