@@ -141,7 +141,9 @@ def _all_conditions(spec: StudySpec) -> list["Condition"]:
     return conditions
 
 
-_digest = functools.cache(source_digest)  # each module is read once a study
+@functools.cache
+def _digest(name: str) -> str:
+    return source_digest(name)  # each module is read once a study
 
 
 def _part(name: str, arguments: Mapping[str, Any], revision: int = 1) -> Component:

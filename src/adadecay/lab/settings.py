@@ -65,9 +65,7 @@ class TrialDefinition:
     @property
     def components(self) -> tuple[Component, ...]:
         """All parts that have a name."""
-        return tuple(
-            each for each in vars(self).values() if isinstance(each, Component)
-        )
+        return tuple(v for v in vars(self).values() if isinstance(v, Component))
 
     @property
     def score_name(self) -> str:
