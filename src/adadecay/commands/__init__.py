@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from adadecay import __version__
 from adadecay.commands import (
     audit,
     bench,
@@ -34,6 +33,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from adadecay import __version__
+
         print(f"adadecay {__version__}")
         raise typer.Exit
 
