@@ -55,9 +55,9 @@ Sums exact_sums_of(const void* memory, int64_t count, Shift by) {
 }
 
 // A single stream leaves memory idle, so that four parts of the piece are read side by
-// side, for which prefetching only takes longer. Each lane adds one number of each part
-// in float, then four such sums are added, and the rest is done in double: at most five
-// roundings to float, whatever the size of the layer.
+// side. Each lane adds one number of each part in float, then four such sums are added,
+// and the rest is done in double: at most five roundings to float, whatever the size of
+// the layer.
 template <class T, bool kScaled>
 Sums sum_in_float(const T* grad, int64_t count, double by) {
   const int64_t part = count / 4 / Floats::width * Floats::width;
@@ -67,6 +67,7 @@ Sums sum_in_float(const T* grad, int64_t count, double by) {
     Floats first, second;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
+      prefetch<Floats>(kPage, grad + k * part + i);
       Floats x = abs(Floats::load(grad + k * part + i));
       if (kScaled) x = x * scale;
       first = k == 0 ? x : Floats(first + x);
