@@ -3,9 +3,6 @@
 import json
 import re
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
-from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 LAB = re.compile(r"extra == .lab\b")  # in the requirements of this package
 IMPORTED_AS = {
@@ -23,24 +20,29 @@ def install_command(extra: str) -> str:
     Args:
         extra: ``lab``, ``jax`` or ``ray``.
     """
+    from importlib.metadata import distribution  # late: commands start faster
+    from urllib.request import url2pathname
+
     try:
         origin = json.loads(distribution("adadecay").read_text("direct_url.json") or "")
-    except (PackageNotFoundError, ValueError):
+    except (ModuleNotFoundError, ValueError):
         return f"pip install 'adadecay[{extra}]'"
     url = origin["url"]
     if "dir_info" not in origin:
         return f"pip install 'adadecay[{extra}] @ {url}'"
     flag = "-e " if origin["dir_info"].get("editable") else ""
-    folder = url2pathname(urlparse(url).path)
+    folder = url2pathname(url.removeprefix("file://"))
     return f"pip install {flag}{shlex.quote(f'{folder}[{extra}]')}"
 
 
 def missing_lab(error: ModuleNotFoundError) -> str | None:
     """Return the sentence for a package of the lab that is missing, None for others."""
+    from importlib.metadata import distribution
+
     name = (error.name or "").partition(".")[0]
     try:
         required = distribution("adadecay").requires or []
-    except PackageNotFoundError:
+    except ModuleNotFoundError:
         return None
     lab = [re.split(r"[^\w-]", each)[0] for each in required if LAB.search(each)]
     if name not in [IMPORTED_AS.get(package, package) for package in lab]:

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from adadecay.lab.datasets.catalog import DatasetSpec, Package, Part, digest
+from adadecay.lab.datasets.cache import digest
+from adadecay.lab.datasets.catalog import DatasetSpec, Package, Part
 
 Arrays = dict[str, np.ndarray]
 

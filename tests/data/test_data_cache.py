@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from small_sets import idx_item, random_arrays
 
-from adadecay.lab.datasets.catalog import (
-    BadDataError,
+from adadecay.lab.datasets.cache import (
     cache_folder,
     file_of,
     open_arrays,
     verify,
     write,
 )
+from adadecay.lab.datasets.catalog import BadDataError
 
 ARRAYS, ITEM = random_arrays(), idx_item()
 

@@ -13,7 +13,8 @@ from small_sets import (
 )
 
 from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.catalog import CATALOG, Package, SourceError, open_arrays
+from adadecay.lab.datasets.cache import open_arrays
+from adadecay.lab.datasets.catalog import CATALOG, Package, SourceError
 from adadecay.lab.datasets.download import Progress, fetch_package
 from adadecay.lab.datasets.fetch import obtain
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from adadecay.commands.data import app
 from adadecay.lab.datasets import DATASETS, catalog
-from adadecay.lab.datasets.catalog import file_of
+from adadecay.lab.datasets.cache import file_of
 from adadecay.lab.registry import Entry, Registry
 
 ARRAYS = random_arrays()

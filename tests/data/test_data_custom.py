@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from adadecay.lab.datasets import Batches, Dataset, Split, load
-from adadecay.lab.datasets.custom import FrozenTransformWarning, make_custom
+from adadecay.lab.datasets.loaders import FrozenTransformWarning, make_custom
 
 X, Y = np.arange(48.0).reshape(12, 4), np.arange(12) % 3
 PAIRS = ((X, Y), (X[:4], Y[:4]))

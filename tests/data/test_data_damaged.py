@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from adadecay import commands
 from adadecay.commands import data
 from adadecay.lab.datasets import DatasetError, catalog
-from adadecay.lab.datasets.catalog import Part, file_of, joint_digest, verify
+from adadecay.lab.datasets.cache import file_of, verify
+from adadecay.lab.datasets.catalog import Part, joint_digest
 from adadecay.lab.datasets.download import Progress
 from adadecay.lab.datasets.fetch import obtain
 

@@ -29,7 +29,8 @@ from small_sets import (
 )
 
 from adadecay.lab.datasets import DatasetError
-from adadecay.lab.datasets.catalog import DatasetSpec, file_of, open_arrays, verify
+from adadecay.lab.datasets.cache import file_of, open_arrays, verify
+from adadecay.lab.datasets.catalog import DatasetSpec
 from adadecay.lab.datasets.download import Progress
 from adadecay.lab.datasets.fetch import obtain
 

@@ -20,7 +20,8 @@ from small_sets import (
     tar_of,
 )
 
-from adadecay.lab.datasets.catalog import BadDataError, digest
+from adadecay.lab.datasets.cache import digest
+from adadecay.lab.datasets.catalog import BadDataError
 from adadecay.lab.datasets.formats import FORMATS, decode, unpack
 
 GREY, COLOUR = random_arrays(), random_arrays((32, 32, 3))

@@ -18,7 +18,7 @@ from small_sets import (
 
 from adadecay.lab.datasets import BadDataError, DatasetError
 from adadecay.lab.datasets import download as downloading
-from adadecay.lab.datasets.catalog import open_arrays
+from adadecay.lab.datasets.cache import open_arrays
 from adadecay.lab.datasets.download import Progress, download
 from adadecay.lab.datasets.fetch import obtain
 

@@ -10,7 +10,8 @@ import pytest
 from small_sets import binary_files, idx_files, item_of, png_files, put
 
 from adadecay.lab.datasets import DATASETS, load
-from adadecay.lab.datasets.catalog import CATALOG, digest
+from adadecay.lab.datasets.cache import digest
+from adadecay.lab.datasets.catalog import CATALOG
 from adadecay.lab.datasets.formats import FORMATS, decode
 from adadecay.lab.registry import UnknownNameError
 
@@ -151,8 +152,8 @@ def test_unknown_names_and_arguments():
         load("mnist", colour=True)
 
 
-def test_the_registry_brings_neither_torch_nor_the_network():
-    heavy = "('torch', 'requests', 'pooch', 'sklearn', 'PIL')"
+def test_the_registry_brings_neither_numpy_nor_torch_nor_the_network():
+    heavy = "('torch', 'numpy', 'requests', 'pooch', 'sklearn', 'PIL')"
     code = (
         "import sys, adadecay.lab.datasets, adadecay.commands.data\n"
         f"print([name for name in {heavy} if name in sys.modules])"

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from adadecay.lab.datasets import Batches, Dataset, Split, load
-from adadecay.lab.datasets.dataset import standardized
 from adadecay.lab.plan import make_plan
 from adadecay.lab.spec_file import built_in_names, read_spec
 
@@ -17,7 +16,7 @@ def test_the_training_pixels_have_mean_zero_and_deviation_one():
     labels = np.arange(50) % 10
     parts = Split(pixels, labels), Split(other, labels[:20])
     plain = Dataset("own", *parts, scale=255)
-    changed = standardized(plain)
+    changed = plain.standardized()
     batches = Batches(changed.train, changed, batch_size=50)
     inputs, _ = next(batches.epoch(torch.Generator().manual_seed(0)))
     assert float(inputs.double().mean()) == pytest.approx(0, abs=1e-6)

@@ -221,7 +221,7 @@ def test_what_to_install_is_said_in_a_form_that_works(monkeypatch, origin, comma
             assert name == "direct_url.json"
             return json.dumps(origin) if origin else None
 
-    monkeypatch.setattr(extras, "distribution", lambda name: Found())
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Found())
     assert extras.install_command("lab") == command
 
 

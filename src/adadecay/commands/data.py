@@ -36,7 +36,7 @@ def _known(names: list[str]) -> list[str]:
 def list_datasets(json: JSON = False) -> None:
     """List the datasets, their sizes, and whether they are cached."""
     from adadecay.lab.datasets import DATASETS
-    from adadecay.lab.datasets.catalog import VARIABLE, cache_folder, file_of
+    from adadecay.lab.datasets.cache import VARIABLE, cache_folder, file_of
 
     folder = cache_folder()
     found = [
@@ -60,7 +60,8 @@ def list_datasets(json: JSON = False) -> None:
 
 def _state(name: str, path: Path) -> dict[str, str]:
     from adadecay.lab.datasets import DatasetError
-    from adadecay.lab.datasets.catalog import CATALOG, open_arrays
+    from adadecay.lab.datasets.cache import open_arrays
+    from adadecay.lab.datasets.catalog import CATALOG
 
     if name not in CATALOG:
         return {"state": "embedded", "place": "in scikit-learn"}
@@ -117,7 +118,8 @@ def verify_datasets(
     ] = None,
 ) -> None:
     """Read every byte of the cached datasets and compare their SHA-256."""
-    from adadecay.lab.datasets.catalog import CATALOG, cache_folder, file_of
+    from adadecay.lab.datasets.cache import cache_folder, file_of
+    from adadecay.lab.datasets.catalog import CATALOG
 
     folder = cache_folder()
     cached = [name for name in CATALOG if os.path.lexists(file_of(name, folder))]
@@ -129,13 +131,8 @@ def verify_datasets(
 def _sound(name: str) -> bool:
     """Whether ``name`` is what it should be; a damaged file is set aside."""
     from adadecay.lab.datasets import DATASETS, BadDataError, DatasetError
-    from adadecay.lab.datasets.catalog import (
-        CATALOG,
-        cache_folder,
-        file_of,
-        set_aside,
-        verify,
-    )
+    from adadecay.lab.datasets.cache import cache_folder, file_of, set_aside, verify
+    from adadecay.lab.datasets.catalog import CATALOG
     from adadecay.lab.settings import shown
 
     path = file_of(name, cache_folder())

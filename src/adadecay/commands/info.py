@@ -13,7 +13,7 @@ def info(json: JSON = False) -> None:
     """Show versions, kernel, data and results folder."""
     import torch
 
-    from adadecay.lab.datasets.catalog import cache_folder
+    from adadecay.lab.datasets.cache import cache_folder
     from adadecay.lab.engines.local import default_workers
     from adadecay.lab.provenance import describe, environment, kernel
     from adadecay.lab.study import default_results

@@ -86,14 +86,13 @@ class Dataset:
         """Shape of one input: (channels, height, width) for images."""
         return self.train.inputs.shape[1:]
 
-
-def standardized(dataset: Dataset) -> Dataset:
-    """Return a dataset of pixels whose training part has mean 0 and deviation 1."""
-    counts = np.bincount(dataset.train.inputs.reshape(-1), minlength=256)
-    values = np.arange(256) / dataset.scale
-    mean = float(counts @ values / counts.sum())
-    deviation = float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))
-    return replace(dataset, mean=(mean,), std=(deviation,))
+    def standardized(self) -> Dataset:
+        """Return it prepared so that training pixels have mean 0 and deviation 1."""
+        counts = np.bincount(self.train.inputs.reshape(-1), minlength=256)
+        values = np.arange(256) / self.scale
+        mean = float(counts @ values / counts.sum())
+        deviation = float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum()))
+        return replace(self, mean=(mean,), std=(deviation,))
 
 
 def holdout(split: Split, fraction: float, *, seed: int) -> tuple[Split, Split]:

@@ -10,18 +10,20 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from adadecay.lab.datasets.catalog import (
+from adadecay.lab.datasets.cache import (
     Arrays,
-    BadDataError,
-    DatasetError,
-    DatasetSpec,
-    Package,
-    SourceError,
     cache_folder,
     file_of,
     open_arrays,
     set_aside,
     write,
+)
+from adadecay.lab.datasets.catalog import (
+    BadDataError,
+    DatasetError,
+    DatasetSpec,
+    Package,
+    SourceError,
 )
 from adadecay.lab.datasets.download import Progress, download, fetch_package
 from adadecay.lab.datasets.formats import FORMATS, decode, holds, unpack

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from adadecay.lab.datasets.cache import check
 from adadecay.lab.datasets.catalog import BadDataError, Part
 
 Array = NDArray[np.uint8]
@@ -37,7 +38,7 @@ def decode(name: str, folder: Path, parts: Parts) -> dict[str, Array]:
     arrays = {}
     try:
         for part, array in FORMATS[name].read(folder, parts):
-            parts[part].check(part, array)
+            check(parts[part], part, array)
             arrays[part] = array
     except BadDataError:
         raise

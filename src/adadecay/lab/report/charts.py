@@ -12,15 +12,7 @@ import polars as pl
 
 from adadecay.lab.report import series
 from adadecay.lab.report.lines import curves, effective_decays, sweeps, thetas
-from adadecay.lab.report.style import (
-    INK,
-    VERDICTS,
-    ZOOM,
-    Figure,
-    Section,
-    Theme,
-    tips,
-)
+from adadecay.lab.report.style import INK, VERDICTS, ZOOM, Figure, Section, Theme, tips
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.compare import Comparison
 

@@ -23,19 +23,9 @@ from adadecay.lab.stats.aggregate import (
     theta_averages,
 )
 from adadecay.lab.stats.claims import CLAIMS, ClaimResult
-from adadecay.lab.stats.compare import (
-    Comparison,
-    compare_family,
-    shortened,
-)
+from adadecay.lab.stats.compare import Comparison, compare_family, shortened
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.scores import (
-    SETTINGS,
-    SUPERSEDED,
-    Arm,
-    find_arms,
-    trial_scores,
-)
+from adadecay.lab.stats.scores import SETTINGS, SUPERSEDED, Arm, find_arms, trial_scores
 from adadecay.lab.stats.selection import (
     Pair,
     cells_of_the_paper,

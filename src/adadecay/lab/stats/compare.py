@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 
 from adadecay.lab.scoring import TRIM
 from adadecay.lab.stats.data import StudyData
-from adadecay.lab.stats.intervals import (
-    LEVEL,
-    Interval,
-    paired_intervals,
-    trimmed_mean,
-)
+from adadecay.lab.stats.intervals import LEVEL, Interval, paired_intervals, trimmed_mean
 from adadecay.lab.stats.scores import Arm
 from adadecay.lab.stats.selection import Pair, shortened_in
 from adadecay.lab.stats.significance import (

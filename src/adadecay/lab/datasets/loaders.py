@@ -1,4 +1,4 @@
-"""A user's own dataset: what a function returns → :class:`Dataset`."""
+"""The lab's datasets, and a user's own, as :class:`Dataset`."""
 
 import hashlib
 import random
@@ -6,13 +6,27 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adadecay.lab.datasets.cache import check, open_arrays
+from adadecay.lab.datasets.catalog import CATALOG, DatasetSpec, Part, joint_digest
 from adadecay.lab.datasets.dataset import Dataset, Split
 
+_TRAIN_DIGITS = 1437
+_DIGITS = {
+    "images": Part(
+        (1797, 8, 8),
+        "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
+    ),
+    "labels": Part(
+        (1797,),
+        "8ba4f891220f5e4c9c819638d1602d74b83618f167043c6da52a2a247841ddf0",
+    ),
+}
 _PROBED = 32
 _EXPECTED = "expected (train, test), each (inputs, targets)"
 _OPTIONS = ("classes", "mean", "std", "scale", "augment")
@@ -20,6 +34,58 @@ _OPTIONS = ("classes", "mean", "std", "scale", "augment")
 
 class FrozenTransformWarning(UserWarning):
     """A random transform was read once, so that every epoch sees the same outcome."""
+
+
+def load_images(
+    name: str, *, folder: str | Path | None = None, offline: bool = False
+) -> Dataset:
+    """Return MNIST, Fashion-MNIST or CIFAR-10, fetching it first if need be."""
+    from adadecay.lab.datasets.fetch import obtain
+
+    spec = CATALOG[name]
+    arrays, _ = open_arrays(obtain(spec, folder=folder, offline=offline), spec.parts)
+    return Dataset(
+        name=name,
+        train=_split(spec, "train", arrays),
+        test=_split(spec, "test", arrays),
+        classes=spec.classes,
+        mean=spec.mean,
+        std=spec.std,
+        scale=255.0,
+        augment=spec.augment,
+        digest=joint_digest(spec.parts),
+    )
+
+
+def _split(spec: DatasetSpec, split: str, arrays: Mapping[str, Any]) -> Split:
+    """Show the images as N×C×H×W without moving a byte."""
+    images = arrays[f"{split}_images"]
+    channels = spec.input_shape[0]
+    by_channel = images[:, None] if channels == 1 else images.transpose(0, 3, 1, 2)
+    return Split(by_channel, arrays[f"{split}_labels"])
+
+
+def load_digits(
+    name: str = "digits", *, rows: int | None = None, enlarge: int = 1
+) -> Dataset:
+    """Return the digits, checked like every other dataset."""
+    from sklearn import datasets
+
+    bunch = datasets.load_digits()
+    images = bunch.images.astype(np.uint8)
+    labels = bunch.target.astype(np.uint8)
+    check(_DIGITS["images"], "images", images)
+    check(_DIGITS["labels"], "labels", labels)
+    inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
+    train, test = slice(_TRAIN_DIGITS), slice(_TRAIN_DIGITS, None)
+    return Dataset(
+        name=name,
+        train=Split(inputs[train][:rows], labels[train][:rows]),
+        test=Split(inputs[test][:rows], labels[test][:rows]),
+        classes=tuple("0123456789"),
+        scale=16.0,
+        digest=joint_digest(_DIGITS),
+    )
 
 
 def make_custom(name: str, returned: Any) -> Dataset:
