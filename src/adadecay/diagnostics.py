@@ -197,9 +197,7 @@ class Monitor:
         start_step: int = 0,
     ) -> None:
         if every < 1 or samples < 1:
-            raise ValueError(
-                f"every={every} and samples={samples} must both be at least 1"
-            )
+            raise ValueError(f"every={every} and samples={samples} must be at least 1")
         given = list(writers) if isinstance(writers, Iterable) else [None]
         if not all(map(callable, given)):
             raise TypeError(

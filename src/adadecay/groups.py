@@ -195,14 +195,10 @@ def check_settings(group: Group) -> None:
             f"{group['momentum']} and dampening={group['dampening']}"
         )
     if group["foreach"] and group["fused"]:
-        raise RuntimeError(
-            "`fused` and `foreach` cannot be `True` together: leave one of them None"
-        )
+        raise RuntimeError("`fused` and `foreach` cannot be `True` together: drop one")
     if group["differentiable"] and (group["foreach"] or group["fused"]):
-        chosen = "foreach" if group["foreach"] else "fused"
-        raise RuntimeError(
-            f"`{chosen}` does not support `differentiable`: leave {chosen}=None"
-        )
+        name = "foreach" if group["foreach"] else "fused"
+        raise RuntimeError(f"`{name}` does not support `differentiable`: drop one")
 
 
 def check_number(name: str, value: object, *, lowest: float = -math.inf) -> None:
@@ -221,11 +217,9 @@ def check_number(name: str, value: object, *, lowest: float = -math.inf) -> None
 
 
 def warn_past_zero(group: Group) -> None:
-    """Warn, once per process, where θ = 2 takes a weight past zero: 2·lr·λ ≥ 1.
-
-    Only numbers are looked at: reading a tensor would wait for its device.
-    """
+    """Warn, once per process, where θ = 2 takes a weight past zero: 2·lr·λ ≥ 1."""
     lr, weight_decay = group["lr"], group["weight_decay"]
+    # Only of numbers: reading a tensor would wait for its device.
     tensors = isinstance(lr, Tensor) or isinstance(weight_decay, Tensor)
     if not tensors and 2 * lr * weight_decay >= 1:
         warn_once(

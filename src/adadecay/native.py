@@ -234,10 +234,7 @@ class LaunchCache(dict[int, Launch]):
     """
 
     def step(self, groups: list[Group], state: dict[Tensor, Any]) -> bool:
-        """Take the step of all groups, or of none where one has changed.
-
-        A gradient that has come to overlap what is written is such a change.
-        """
+        """Take the step of all groups, or of none where one has changed."""
         if len(groups) != len(self) or torch.compiler.is_compiling():
             return False
         try:
@@ -245,7 +242,7 @@ class LaunchCache(dict[int, Launch]):
         except (KeyError, RuntimeError):  # a sparse gradient has no address
             return False
         launches = [self[i] for i in range(len(groups))]
-        one = len(groups) == 1  # which looks for itself
+        one = len(groups) == 1  # which looks itself whether gradients overlap weights
         if not all(found) or not (one or all(map(Launch.fits, launches, found))):
             return False
         return all(map(Launch.step, launches, groups, found))

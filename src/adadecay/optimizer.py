@@ -64,9 +64,8 @@ class AdaDecay(Optimizer):
         >>> model(torch.ones(3, 4)).square().mean().backward()
         >>> optimizer.step()
 
-    Complex parameters are supported; their statistics are of the modulus \|g\| of the
-    complex gradient, so both components of a weight share one θ. (torch's other
-    optimizers treat a complex weight as two real ones; for SGD that is the same.)
+    Complex parameters are supported; their statistics are of the modulus \|g\|, so both
+    components of a weight share one θ. (torch treats complex weights as two real ones.)
     """
 
     def __init__(
@@ -174,9 +173,8 @@ class AdaDecay(Optimizer):
                 loss = closure()
         if self._launches and self._launches.step(self.param_groups, self.state):
             return loss
-        here = wholes = decay.collect(
-            self.param_groups, self._layers, self.state, engine=self._gpu
-        )
+        given = self.param_groups, self._layers, self.state
+        here = wholes = decay.collect(*given, engine=self._gpu)
         if not all(PLAIN_TYPES.issuperset(map(type, each.grads)) for each in wholes):
             here = sharding.local_groups(wholes)
         steps = [choose_engines(*pair) for pair in zip(wholes, here, strict=True)]

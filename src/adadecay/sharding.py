@@ -69,10 +69,7 @@ def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
         if sharded[number] and group.group.get("differentiable"):
             raise ValueError("differentiable=True does not support DTensors")
         if sharded[number] and group.change:
-            raise RuntimeError(
-                f"{group.change} changes θ layer by layer, which DTensors do not "
-                "allow: a layer's θ lies on several devices"
-            )
+            raise RuntimeError(f"{group.change} needs whole layers; DTensors cut them")
         members = group.members if sharded[number] and group.decays else []
         for layer, indices in enumerate(members):
             mesh, dims = _placement(group, indices)
