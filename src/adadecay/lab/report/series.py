@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from adadecay.lab import paper
 from adadecay.lab.report.tables import arm_rows, comparison_row
@@ -39,22 +38,21 @@ def curves(analysis: Analysis) -> pl.DataFrame:
         pl.col("score").is_not_null(), pl.col("status") != "failed"
     )
     score, arm = pl.col("score"), ("cell", "optimizer")
+    cut = (analysis.trim * pl.len()).cast(pl.Int64)  # from each tail
     found = (
         table.with_row_index("arm")
         .with_columns(pl.col("arm").first().over(arm))
         .group_by("arm", *arm, "epoch", maintain_order=True)
         .agg(
-            "score",
+            mean=score.sort().slice(cut, pl.len().cast(pl.Int64) - 2 * cut).mean(),
             low=score.quantile(0.1, "linear"),
             high=score.quantile(0.9, "linear"),
             trials=pl.len().cast(pl.Int32),
         )
         .sort("arm", "epoch")
     )
-    found = _thinned(found)
-    means = [stats.trim_mean(each, analysis.trim) for each in found["score"].to_list()]
     where = {arm.cell: arm.where for arm in analysis.arms}
-    return found.with_columns(mean=pl.Series(means, dtype=pl.Float64)).select(
+    return _thinned(found).select(
         pl.col("cell").fill_null("").replace(where).alias("where"),
         "optimizer",
         pl.col("epoch") + 1,
