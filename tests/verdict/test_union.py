@@ -41,6 +41,17 @@ def test_a_trial_that_two_studies_share_counts_once():
     assert judged.difference == alone.difference
 
 
+def test_shortened_trials_cover_no_part_of_a_claim():
+    whole = two_arms(0.2, trials=6)
+    shorter = two_arms(0.2, trials=6, epochs=12).with_columns(
+        cell=pl.lit("mnist/nn-3"), trial="x" + pl.col("trial"), network=pl.lit("nn-3")
+    )
+    rows = unite_claims(analyse_all([of_paper(whole), of_paper(shorter)]))
+    row = row_of(rows, "beats SGD")
+    assert [each.verdict for each in row.comparisons].count(Verdict.NOT_COMPARABLE) == 1
+    assert (len(row.comparisons), len(row.arms), len(row.sized)) == (2, 1, 1)
+
+
 def test_studies_with_other_labels_share_an_arm():
     table = two_arms(0.2, trials=6)
     first = table.with_columns(setting=json_of(table))

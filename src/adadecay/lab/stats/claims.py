@@ -168,9 +168,15 @@ class ClaimResult:
     thetas: tuple[ThetaAverage, ...] = ()
 
     @property
+    def comparable(self) -> list[Comparison]:
+        """The comparisons that bear on the claim: shortened trials do not."""
+        shortened = Verdict.NOT_COMPARABLE
+        return [each for each in self.comparisons if each.verdict is not shortened]
+
+    @property
     def arms(self) -> list[Arm]:
         """Ours, of each comparison or average that bears on the claim."""
-        return [c.ours for c in self.comparisons] + [t.arm for t in self.thetas]
+        return [c.ours for c in self.comparable] + [t.arm for t in self.thetas]
 
     @property
     def cells(self) -> int:
@@ -180,7 +186,7 @@ class ClaimResult:
     @property
     def sized(self) -> list[Comparison]:
         """The comparisons that have a published difference."""
-        return [each for each in self.comparisons if each.published]
+        return [each for each in self.comparable if each.published]
 
     @property
     def powered(self) -> int:
