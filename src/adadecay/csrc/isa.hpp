@@ -91,6 +91,7 @@ struct Isa {
 
 // The vector ones exist on x86-64 only.
 extern const Isa plain_loops, avx2_loops, avx512_loops;
+extern const bool kPrefetches;  // whether it pays on this CPU; no bit depends on it
 
 // The instruction sets that this build holds and this CPU runs, fastest first.
 std::vector<const Isa*> available_isas();

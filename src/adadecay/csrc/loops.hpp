@@ -9,13 +9,14 @@ using VectorOf = decltype(vector_of(static_cast<const T*>(nullptr)));
 template <class T>
 using ScalarOf = typename VectorOf<T>::Scalar;
 
-// The hardware prefetches too little: it stops at the end of each page, and where θ is
-// computed it is not far enough ahead. Asking for every line one page before it is read
-// took a tenth to a third off each pass out of cache. Past the end that does no harm.
+// On most CPUs the hardware prefetches too little: it stops at the end of each page, and
+// where θ is computed it is not far enough ahead. Asking for every line one page before
+// it is read took a tenth to a third off each pass there; past the end it does no harm.
 constexpr int64_t kPage = 4096, kLine = 64;
 
 template <class V, int kLocality = 3, class... Streams>
 INLINE void prefetch(int64_t ahead, const Streams*... streams) {
+  if (!kPrefetches) return;
   const auto lines = [&](const auto* stream) __attribute__((always_inline)) {
     for (uintptr_t at = 0; at < V::width * sizeof *stream; at += kLine) {
       const uintptr_t address = reinterpret_cast<uintptr_t>(stream) + ahead + at;

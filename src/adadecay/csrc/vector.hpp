@@ -46,11 +46,9 @@ INLINE F64 load_part(const Half* from, F64*) {
   return x;
 }
 
-INLINE void store_part(float* to, F32 x) {
-  *reinterpret_cast<Lanes<float, kF32>::unaligned*>(to) = x;
-}
-INLINE void store_part(double* to, F64 x) {
-  *reinterpret_cast<Lanes<double, kF64>::unaligned*>(to) = x;
+template <class S, class Part>
+INLINE void store_part(S* to, Part x) {
+  *reinterpret_cast<typename Lanes<S, kRegister / sizeof(S)>::unaligned*>(to) = x;
 }
 INLINE void store_part(Float16* to, F32 x) { store_float16(to, x); }
 
