@@ -14,7 +14,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The kernel is compiled at install time, so its sources make the install stale too.
 BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/adadecay/csrc/*.hpp)
-# One thread each for torch and its like; tests that wait leave a core to a third worker.
+# One thread each for torch and its like; tests that wait leave a core to more workers than two.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test pytest lint docs bench gpu soak dist lock clean
@@ -28,7 +28,7 @@ test: $(VENV)/.test
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
 pytest: $(VENV)/.test
-	$(PYTEST) -n 3 --dist worksteal tests
+	$(PYTEST) -n 4 --dist worksteal tests
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

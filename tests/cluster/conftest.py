@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lab"))
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_AUTH_MODE"] = "disabled"
+# Ray's workers give way to other processes: beside other tests they hardly run at all.
+os.environ["RAY_worker_niceness"] = "0"
 
 
 @pytest.fixture
