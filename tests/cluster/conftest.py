@@ -16,7 +16,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_AUTH_MODE"] = "disabled"
 # Ray's workers give way to other processes: beside other tests they hardly run at all.
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 (as Ray spells it)
 
 
 @pytest.fixture

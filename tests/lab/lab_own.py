@@ -118,6 +118,18 @@ def tells_its_threads(make_optimizer, *, seed, epochs):
         yield {"accuracy": float(torch.get_num_threads()), "asked": asked}
 
 
+def counts_page_faults(make_optimizer, *, seed, epochs):
+    """Score the pages that the system must supply to allocate 32 MB again and again."""
+    import resource
+
+    for _ in range(epochs):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            [torch.ones(1 << 20) for _ in range(8)]
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        yield {"accuracy": float(after - before)}
+
+
 def long_epoch(make_optimizer, *, seed, epochs):
     """One quick epoch, then one that would outlast any test."""
     yield {"accuracy": 1.0}

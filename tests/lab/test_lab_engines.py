@@ -1,6 +1,7 @@
 """Workers die, run out of memory, raise; the study goes on, and nobody is left over."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -337,6 +338,16 @@ def test_workers_have_the_threads_that_were_asked_for(tmp_path):
         )
         run(study, workers=1, threads=threads)
         assert study.results().select("accuracy", "asked").rows() == [(threads,) * 2]
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="needs a C library that can be told to"
+)
+def test_workers_keep_the_memory_that_is_freed(tmp_path):
+    study = trainer_study(tmp_path, "lab_own:counts_page_faults", trials=1, epochs=3)
+    run(study, workers=1)
+    # The system would supply 8,192 pages in each of ten rounds.
+    assert study.results()["accuracy"].to_list()[-1] < 100
 
 
 def test_what_a_process_died_of():
