@@ -49,7 +49,12 @@ def test_defaults_fill_in_and_ints_become_floats():
 @pytest.mark.parametrize(
     ("name", "arguments", "error", "words"),
     [
-        ("resnet18", {}, UnknownNameError, ["'resnet-18'?", "resnet-18, nn-2."]),
+        (
+            "resnet18",
+            {},
+            UnknownNameError,
+            ["'resnet-18'?", "resnet-18, nn-2, or your own"],
+        ),
         ("zzz", {}, UnknownNameError, ["Unknown network 'zzz'. Allowed:"]),
         ("resnet-18", {"widht": 1.0}, UnknownNameError, ["'width'?", "width, depth"]),
         ("nn-2", {"width": 1.0}, UnknownNameError, ["Allowed: none."]),

@@ -56,7 +56,10 @@ def module(tmp_path, monkeypatch):
         ("trainer", "their_names:rings", [], "unexpected keyword argument 'seed'"),
         ("optimizer", "torch.optim:AdamW", ["weight_decay"], None),
         ("optimizer", "torch.optim:AdamWW", [], "Did you mean 'AdamW'?"),
-        ("optimizer", "torch.optim:AdamW", ["wd"], "AdamW': 'wd'. Allowed: betas"),
+        ("optimizer", "torch.optim:AdamW", ["wd"], "n 'weight_decay'? Allowed: betas"),
+        ("optimizer", "torch.optim:AdamW", ["learning_rate"], "n 'lr'? Allowed: betas"),
+        ("optimizer", "torch.optim:AdamW", ["x"], "fused, lr, label, schedule, rule."),
+        ("dataset", "their_names.py:rings", [], "current folder: write it without .py"),
     ],
 )
 def test_a_name_and_its_arguments_are_looked_at(module, kind, name, arguments, said):

@@ -105,7 +105,7 @@ def test_unequal_schedules_are_told(tmp_path):
         (with_rule(["stable", "stable"]), "is given twice: stable, stable"),
         (with_rule("cautious", decoupled=False), "'cautious' of .* cannot be coupled"),
         (with_rule("cautious", decoupled=1), "'decoupled' of .* must be a bool"),
-        (with_rule("mine:Rule"), "'mine:Rule' of .* is none of adadecay"),
+        (with_rule("mine:Rule"), "unknown rule 'mine:Rule'. Allowed: adadecay.*wise."),
         ({"name": "adadecay", "rule": "cautious"}, "'adadecay' has a decay of its own"),
         ({"name": "entropy-sgd", "rule": "stable"}, "takes no rule"),
         (with_rule({"name": "corrected", "peak_lr": 1e-3}), "below the optimizer's lr"),

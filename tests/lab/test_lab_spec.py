@@ -1,6 +1,7 @@
 """A study is validated before anything runs, and every mistake names its place."""
 
 import json
+import re
 
 import pytest
 
@@ -142,6 +143,40 @@ def test_every_mistake_names_file_place_value_and_what_is_allowed(
     assert message.startswith(str(file))
     for part in parts:
         assert part in message
+
+
+TABLE = "lr, label, schedule"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"sgd"', '"sgd"\nlearning_rate = 0.1', f"n 'lr'? Allowed: w*, {TABLE}, rule."),
+        ("alpha =", "learning_rate =", f"n 'lr'? Allowed: weight_decay, *, {TABLE}."),
+        ("alpha =", "unit_mean =", "Did you mean the optimizer 'unit-mean'?"),
+        ("alpha =", "layer_of =", "Did you mean 'pooling'?"),
+        ("alpha =", "lrr =", "Did you mean 'lr'?"),
+        ('"sgd"', '"adamw"', "Did you mean 'torch.optim:AdamW'?"),
+        ('"sgd"', '"AdamW"', "Did you mean 'torch.optim:AdamW'?"),
+        ('"sgd"', '"torch.optim.Adam"', "Did you mean 'torch.optim:Adam'?"),
+        ('"nn-3"', '"blobs.network"', "Did you mean 'blobs:network'? Allowed: nn-2"),
+        ('"nn-3"', '"blobs.py"', "'blobs.py'. Allowed: *, or your own as module:func"),
+        ('"digits"', '"blobs.py:data"', "'blobs.py', which * folder: write it without"),
+        ("trials", 'schedule = "cosine"\ntrials', "'cosine'. Allowed: sigmoid, const"),
+        ("trials", 'schedule = "cosine"\ntrials', "staircase, or your own as module:"),
+        ("trials", "rubbish = 1\ntrials", "rubbish: unknown key. Allowed: name"),
+    ],
+)
+def test_what_is_meant_is_told_and_nothing_that_is_not_near(file, old, new, said):
+    words = map(re.escape, said.split("*"))
+    assert re.search("[^.]*".join(words), _error(file, old, new))
+
+
+def test_a_learning_rate_that_is_chosen_is_called_lr(file):
+    head = 'holdout = 0.1\nchosen = ["learning_rate"]\n'
+    file.write_text(head + STUDY.replace('"sgd"', '"sgd"\nlr = [0.1, 0.2]'))
+    with pytest.raises(SpecError, match=r"none of the optimizers. Did you mean 'lr'\?"):
+        read_spec(file)
 
 
 def test_all_mistakes_are_told_at_once(file):

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 from simulated_study import Setting, simulate, two_arms
 
-from adadecay.lab.scoring import last_tenth
 from adadecay.lab.stats.scores import find_arms, trial_scores
 
 
@@ -23,7 +22,6 @@ def table(scores: list[float], *, status: str = "done"):
     ("epochs", "last"), [(1, 1), (5, 1), (10, 1), (11, 2), (15, 2), (30, 3), (100, 10)]
 )
 def test_the_last_ten_percent(epochs, last):
-    assert last_tenth(epochs) == last
     scores = [float(value) for value in range(epochs)]
     row = trial_scores(table(scores)).row(0, named=True)
     assert row["score"] == pytest.approx(np.mean(scores[-last:]))

@@ -23,12 +23,13 @@ class Call(NamedTuple):
     positional: int = 0
     keywords: tuple[str, ...] = ()
     offered: tuple[str, ...] = ()  # passed if the function names them
+    beside: tuple[str, ...] = ()  # what else may stand in the study's table
 
 
 CALLS = {
     "dataset": Call(),
     "network": Call(offered=("input_shape", "classes", "generator")),
-    "optimizer": Call(1, ("lr",), ("generator",)),
+    "optimizer": Call(1, ("lr",), ("generator",), ("lr", "label", "schedule", "rule")),
     "schedule": Call(1, ("epochs",)),
     "loss": Call(2),
     "metric": Call(2),
@@ -135,7 +136,7 @@ def _misfits(
     given |= dict.fromkeys(key for key in call.offered if key in known)
     if all(each.kind is not each.VAR_KEYWORD for each in known.values()):
         theirs = [*list(known)[: call.positional], *call.keywords, *call.offered]
-        free = [key for key in known if key not in theirs]
+        free = [*(key for key in known if key not in theirs), *call.beside]
         for key in [key for key in arguments if key not in known]:
             del given[key]
             yield (

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,24 +17,28 @@ class UnknownNameError(ValueError):
     """A name or argument that no registry row has; the message offers the real ones."""
 
 
-def _unknown(what: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
-    return UnknownNameError(f"Unknown {what} {name!r}.{offer(name, allowed)}")
+def _unknown(what: str, name: str, allowed: Iterable[str], **own: bool) -> ValueError:
+    return UnknownNameError(f"Unknown {what} {name!r}.{offer(name, allowed, **own)}")
 
 
-def hint(name: str, allowed: Iterable[str], cutoff: float = 0.4) -> str:
+def hint(name: str, allowed: Iterable[str]) -> str:
     """Return which of the allowed names was probably meant, as a question."""
-    names = list(allowed)
-    near = [each for each in names if each.lower() == name.lower()]
-    near = near or get_close_matches(name, names, n=1, cutoff=cutoff)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    names = [each for each in allowed if each != name]
+    same = [each for each in names if each.lower() == name.lower()]
+    near = [repr(each) for each in same or get_close_matches(name, names, n=1)]
+    beside, meant = _TABLES["meant"].get(name.lower(), ("", ""))
+    meant = meant if beside in names else "".join(near[:1])
+    return f" Did you mean {meant}?" if meant else ""
 
 
-def offer(name: str, allowed: Iterable[str]) -> str:
+def offer(name: str, allowed: Iterable[str], *, own: bool = False) -> str:
     """Return which of the allowed names was probably meant, and what they are."""
     names = list(allowed)
     listed = ", ".join(names[:30]) if names else "none"
     listed += ", …" if len(names) > 30 else ""
-    return f"{hint(name, names)} Allowed: {listed}."
+    listed += ", or your own as module:function" if own else ""
+    dotted = re.sub(r"\.(?!py$)(\w+)$", r":\1", name) if own else name
+    return f"{hint(name, [*names, dotted])} Allowed: {listed}."
 
 
 @dataclass(frozen=True)
@@ -111,11 +116,11 @@ class Registry:
     """The rows of one room, by name.
 
     A name of the form ``"package.module:function"`` is a user's own: it gets a row of
-    its own, whose arguments are passed on as they are.
+    its own, whose arguments are passed on as they are; unless ``own`` is False.
     """
 
-    def __init__(self, kind: str, entries: Iterable[Entry]) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, entries: Iterable[Entry], own: bool = True) -> None:
+        self.kind, self.own = kind, own
         self._entries = {entry.name: entry for entry in entries}
 
     def __iter__(self) -> Iterator[Entry]:
@@ -132,24 +137,27 @@ class Registry:
         """Return the row called ``name``; refuse an unknown one with the nearest."""
         if name in self._entries:
             return self._entries[name]
-        if ":" in name:
+        if self.own and ":" in name:
             return Entry(name=name, maker=name, origin="your own", own=True)
-        raise _unknown(self.kind, name, self._entries)
+        raise _unknown(self.kind, name, self._entries, own=self.own)
 
-    def check(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments of ``name``: those given, checked, and the defaults."""
+    def check(
+        self, name: str, arguments: Mapping[str, Any], beside: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Return all arguments of ``name``: those given, checked, and the defaults.
+
+        ``beside`` are other keys that may stand where the arguments do.
+        """
         entry = self.get(name)
         if entry.own:
             return dict(arguments)
         known = {argument.name: argument for argument in entry.arguments}
+        owner = f"{self.kind} {name!r}"
         for given in arguments:
             if given not in known:
-                raise _unknown(f"argument of {self.kind} {name!r}:", given, known)
-        owner = f"{self.kind} {name!r}"
+                raise _unknown(f"argument of {owner}:", given, [*known, *beside])
         return {
-            key: argument.check(arguments[key], owner=owner)
-            if key in arguments
-            else argument.default
+            key: argument.check(arguments.get(key, argument.default), owner=owner)
             for key, argument in known.items()
         }
 
@@ -212,7 +220,8 @@ def _import(module_name: str, path: str) -> ModuleType:
 
 def no_module(path: str, module: str) -> str:
     """Return what is wrong with the name of something in a module that is not there."""
+    without = ": write it without .py" if module.endswith(".py") else ""
     return (
         f"{path!r} names the module {module!r}, which is neither installed nor in the "
-        f"current folder"
+        f"current folder{without}"
     )

@@ -17,13 +17,8 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def last_tenth(epochs: int) -> int:
-    """Return how many epochs are the last 10 %: at least that share, at least one."""
-    return max(1, -(-epochs // 10))
-
-
 def trial_score(values: Sequence[float | None]) -> float | None:
-    """Return the mean over the last 10 % of a trial's epochs.
+    """Return the mean over the last 10 % of a trial's epochs, at least one.
 
     None where one of them has no finite number.
 
@@ -32,7 +27,7 @@ def trial_score(values: Sequence[float | None]) -> float | None:
         >>> trial_score([1.0] * 18 + [2.0, 4.0])
         3.0
     """
-    tail = values[-last_tenth(len(values)) :]
+    tail = values[-max(1, math.ceil(len(values) / 10)) :]
     known = [value for value in tail if value is not None and math.isfinite(value)]
     if not tail or len(known) < len(tail):
         return None

@@ -42,10 +42,7 @@ def _as_tables(value: Any) -> Any:
 
 
 def _as_path(value: Any) -> Any:
-    value = name_of(value) if callable(value) else value
-    if isinstance(value, str) and not is_own(value):
-        raise ValueError("must have the form 'package.module:function'")
-    return value
+    return name_of(value) if callable(value) else value
 
 
 class Named(BaseModel):
@@ -209,11 +206,6 @@ class StudySpec(BaseModel):
 
 
 def _check_trainer(spec: StudySpec) -> None:
-    if spec.trainer is not None and not is_own(spec.trainer.name):
-        raise ValueError(
-            f"trainer {spec.trainer.name!r} must have the form "
-            f"'package.module:function'"
-        )
     if not spec.score:
         raise ValueError(
             "a study with a trainer needs score: which of the numbers that the trainer "

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from adadecay.lab.datasets import DATASETS
-from adadecay.lab.names import find_mistakes
+from adadecay.lab.names import CALLS, find_mistakes
 from adadecay.lab.networks import NETWORKS
 from adadecay.lab.optimizers import OPTIMIZERS
 from adadecay.lab.registry import hint, offer
@@ -62,9 +62,9 @@ def read_spec(study: str | Path, *, stored: Collection[str] = ()) -> StudySpec:
     names = built_in_names()
     if str(study) not in names:
         files = {each.stem: str(each) for each in sorted(path.parent.glob("*.toml"))}
-        stems = get_close_matches(path.name, files, n=1, cutoff=0.6)
+        stems = get_close_matches(path.name, files, n=1)
         near = [f" Did you mean {files[stem]!r}?" for stem in stems]
-        meant = hint(str(study), [*stored, *names], 0.6) or "".join(near)
+        meant = hint(str(study), [*stored, *names]) or "".join(near)
         here = f" Run here: {', '.join(sorted(stored))}." if stored else ""
         raise SpecError(
             f"{str(study)!r} is neither a TOML file nor a built-in study, and no study "
@@ -136,14 +136,14 @@ def _mistaken_names(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         table = {"name": given} if isinstance(given, str) else given
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             continue
-        others = {"name", "label", "lr", "schedule", "rule"}
+        others = {"name", *CALLS[kind].beside}
         others |= {"decoupled"} if "rule" in table else set()
         arguments = {key: table[key] for key in table if key not in others}
         inside = loc if isinstance(given, str) else [*loc, "name"]
-        if is_own(table["name"]):
+        if kind not in REGISTRIES or is_own(table["name"]):
             for key, message in find_mistakes(kind, table["name"], arguments):
                 yield error_at([*loc, key] if inside != loc else loc, message)
-        elif kind in REGISTRIES:
+        else:
             try:
                 REGISTRIES[kind].get(table["name"])
             except ValueError as error:
@@ -159,7 +159,7 @@ def _mistaken_arguments(
     for key, given in arguments.items():
         try:
             for each in as_list(given):
-                REGISTRIES[kind].check(name, {key: each})
+                REGISTRIES[kind].check(name, {key: each}, CALLS[kind].beside)
         except (TypeError, ValueError) as error:
             yield error_at([*loc, key], str(error))
 
@@ -289,7 +289,7 @@ def _place(loc: list[Any]) -> str:
 def _allowed_keys(loc: list[Any]) -> str:
     model = CellSpec if loc[0] == "cells" else StudySpec
     allowed = list(model.model_fields)
-    return hint(str(loc[-1]), allowed, 0.5) or f" Allowed: {', '.join(allowed)}."
+    return hint(str(loc[-1]), allowed) or f" Allowed: {', '.join(allowed)}."
 
 
 def _line_number(text: str, loc: list[Any]) -> int | None:

@@ -16,7 +16,7 @@ __all__ = ["OPTIMIZERS", "RULES", "make"]
 
 LEARNING_RATE = Argument("lr", float, 0.1, "learning rate η", minimum=0)
 
-RULES = Registry("rule", read_entries("rule", coupled=True))
+RULES = Registry("rule", read_entries("rule", coupled=True), own=False)
 """The registry of rules: ``adadecay list rules``."""
 
 
@@ -29,10 +29,6 @@ def check_rules(
     for each in listed:
         rest = {"name": each} if isinstance(each, str) else dict(each)
         name = str(rest.pop("name", ""))
-        if name not in RULES and ":" in name:
-            raise ValueError(
-                f"Rule {name!r} of {owner} is none of {', '.join(RULES.names())}."
-            )
         arguments = RULES.check(name, rest)
         if not decoupled and not RULES.get(name).facts["coupled"]:
             raise ValueError(
@@ -76,16 +72,20 @@ def make_rules(
 class Optimizers(Registry):
     """The rows, each of which but those with a decay of their own takes a ``rule``."""
 
-    def check(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def check(
+        self, name: str, arguments: Mapping[str, Any], beside: Iterable[str] = ()
+    ) -> dict[str, Any]:
         """Return all arguments of ``name``, and its ``rule`` if it is given one.
 
         With a rule there is ``decoupled`` as well, whether the decay is.
         """
         rest, facts, owner = dict(arguments), self.get(name).facts, f"{name!r}"
+        decays = facts and (facts["has_theta"] or facts["gradients_per_step"] > 1)
         if "rule" not in rest:
-            return super().check(name, rest)
+            keys = [key for key in beside if key != "rule" or not decays]
+            return super().check(name, rest, keys)
         rule, decoupled = rest.pop("rule"), rest.pop("decoupled", True)
-        if facts and (facts["has_theta"] or facts["gradients_per_step"] > 1):
+        if decays:
             raise ValueError(
                 f"Optimizer {owner} has a decay of its own and takes no rule: give the "
                 "rule to another, such as 'sgd' or 'torch.optim:AdamW'."
