@@ -136,6 +136,7 @@ def audit_decay(optimizer: Optimizer) -> DecayAudit:
 
     Raises:
         AuditError: no copy could be made, or it could not step.
+        TypeError: it is no optimizer, or a class of optimizers.
 
     Example:
         >>> optimizer = torch.optim.AdamW([torch.ones(3)], lr=1e-3, weight_decay=0.1)
@@ -143,6 +144,11 @@ def audit_decay(optimizer: Optimizer) -> DecayAudit:
         AdamW shrinks the weights before its step by λ × group['lr'].
     """
     name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            "audit_decay needs an optimizer that was made, such as "
+            f"torch.optim.AdamW(parameters), not {optimizer!r}"
+        )
     if not all("weight_decay" in group for group in optimizer.param_groups):
         raise AuditError(f"{name} has a parameter group without weight_decay")
     try:

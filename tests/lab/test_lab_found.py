@@ -51,6 +51,13 @@ def test_a_study_that_was_run_is_found_by_its_name(file, tmp_path, monkeypatch):
     assert "Did you mean 'mine'?" in wrong.output
 
 
+def test_run_takes_what_a_study_is_made_of(file):
+    assert run(str(file), workers=0, progress=False).ran == 4
+    assert run("mine", workers=0, progress=False).done == 4
+    with pytest.raises(ValueError, match="workers must be at least 0, not -1"):
+        run(file, workers=-1, progress=False)
+
+
 def test_without_a_name_the_status_of_every_stored_study_is_shown(file, tmp_path):
     none = _invoke("status")
     assert (none.exit_code, none.output) == (0, "No study was run into results yet.\n")

@@ -302,3 +302,9 @@ def test_the_decay_of_adadecay_itself_is_found(steps):
         param.grad = torch.arange(6.0)
         optimizer.step()
     assert audit_decay(optimizer).kind == BOTH[0]
+
+
+@pytest.mark.parametrize("given", [torch.optim.AdamW, None, torch.ones(2)])
+def test_what_is_no_optimizer_is_refused_in_one_sentence(given):
+    with pytest.raises(TypeError, match=r"^audit_decay needs an optimizer .*, not "):
+        audit_decay(given)

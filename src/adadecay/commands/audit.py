@@ -96,9 +96,11 @@ def _make(name: str, arguments: dict[str, Any]) -> "Optimizer":
     """Make an optimizer of a matrix and a vector, or of the matrix alone."""
     import torch
 
-    kind = _load(name) if ":" in name else None
-    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+    if ":" not in name:
         stop(f"{name} must name an optimizer as MODULE:CLASS, as torch.optim:AdamW.", 2)
+    kind = _load(name)
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+        stop(f"{name} is not a torch.optim.Optimizer, as torch.optim:AdamW is.", 2)
     problem: Exception | None = None
     for shapes in ([(6, 4), (5,)], [(6, 4)]):
         params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]

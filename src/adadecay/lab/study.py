@@ -213,7 +213,7 @@ def _find(
 
 
 def run(
-    study: Study,
+    study: Study | str | Path,
     *,
     workers: int | None = None,
     device: str | None = None,
@@ -231,7 +231,7 @@ def run(
     """Run what is left of a study; running it again goes on where it was.
 
     Args:
-        study: what to run.
+        study: what to run, or its name or file.
         workers: how many processes; 0 runs in this one, which is what a notebook's own
             functions need. By default one for each core, or for each GPU.
         device: instead of the study's.
@@ -251,6 +251,7 @@ def run(
     Returns:
         How it ended; ``study.results()`` has the numbers.
     """
+    study = study if isinstance(study, Study) else Study(study)
     with running():
         if isinstance(engine, str):
             settings = Settings(
@@ -310,6 +311,8 @@ def make_engine(
         live = LIVE in sys.modules and f'"{LIVE}:' in study.spec.model_dump_json()
         usual = default_workers(device=settings.device, threads=settings.threads)
         workers = 0 if live else usual
+    if workers < 0:
+        raise SpecError(f"workers must be at least 0, not {workers}.")
     if workers == 0:
         return InlineEngine(settings)
     return LocalEngine(min(workers, max(1, len(study.plan.unique))), settings)
