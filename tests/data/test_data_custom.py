@@ -198,7 +198,11 @@ MISTAKES = {
         "colour",
     ),
     "shapes": ((PAIRS[0], (X[:, :2], Y)), ValueError, "must be equal"),
-    "lengths": (((X, Y[:-1]), PAIRS[1]), ValueError, "each input needs one target"),
+    "lengths": (
+        (PAIRS[0], (X, Y[:-1])),
+        ValueError,
+        rf"the test part of m:f has {len(X)} inputs and {len(X) - 1} targets; each",
+    ),
     "words": ((([["a"]], [1]), PAIRS[1]), TypeError, "not numbers"),
     "three members": (((X, Y, Y), PAIRS[1]), ValueError, "3 members"),
     "iterator": ((iter([]), PAIRS[1]), TypeError, "map-style dataset"),

@@ -128,6 +128,8 @@ def test_a_file_becomes_a_study(file):
         ('title = "A study"', "name = 'x y'", [":1: name:", "letters, digits"]),
         ('title = "A study"', "name = 'x[../y]'", [":1: name:", "letters, digits"]),
         ('name = "sgd"', 'name = "sgd"\nlr = -1.0', ["[0].lr", "greater than 0"]),
+        ('name = "sgd"', 'name = "sgd"\nlr = "1"', ["[0].lr: must be a valid number"]),
+        ('name = "sgd"', 'name = "sgd"\nlr = [1, "1"]', ["[0].lr[1]: must be a valid"]),
         ('name = "sgd"', 'name = "my:opt"', ["optimizers[0]", "needs lr"]),
         ("[[cells]]", "[cells]", ["cells:", "list of tables: write [["]),
         ("trials = 3", "trials = = 3", ["not valid TOML", "line 2"]),
@@ -170,6 +172,14 @@ TABLE = "lr, label, schedule"
 def test_what_is_meant_is_told_and_nothing_that_is_not_near(file, old, new, said):
     words = map(re.escape, said.split("*"))
     assert re.search("[^.]*".join(words), _error(file, old, new))
+
+
+def test_without_optimizers_nothing_else_is_said_of_them(file):
+    head = 'baseline = "sgd"\nholdout = 0.1\nchosen = ["lr"]\n'
+    file.write_text(head + STUDY.partition("[[optimizers]]")[0])
+    with pytest.raises(SpecError) as caught:
+        read_spec(file)
+    assert str(caught.value) == f"{file}: optimizers: missing."
 
 
 def test_a_learning_rate_that_is_chosen_is_called_lr(file):

@@ -173,19 +173,14 @@ def _cells(
             yield None, cell, {"trainer": _part(spec.trainer.name, arguments)}
         return
     for cell_spec in spec.cells:
-        pairs = itertools.product(cell_spec.dataset, cell_spec.network)
-        for dataset, network in pairs:
+        for dataset, network in itertools.product(cell_spec.dataset, cell_spec.network):
             for given, arguments in itertools.product(dataset.grid(), network.grid()):
                 label = short[dataset.name] + brackets(given)
+                data = _dataset(dataset.name, given)
                 full = NETWORKS.check(network.name, arguments)
-                yield (
-                    cell_spec,
-                    _name_cell(label, short[network.name], arguments),
-                    {
-                        "dataset": _dataset(dataset.name, given),
-                        "network": _part(network.name, full),
-                    },
-                )
+                cell = _name_cell(label, short[network.name], arguments)
+                defined = {"dataset": data, "network": _part(network.name, full)}
+                yield cell_spec, cell, defined
 
 
 def _dataset(name: str, given: dict[str, Any]) -> Component:

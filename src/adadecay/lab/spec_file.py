@@ -5,7 +5,7 @@ import sys
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,8 @@ def make_spec(
     try:
         spec = StudySpec.model_validate(values)
     except ValidationError as error:
-        errors += error.errors()
+        found = error.errors()
+        errors += [each | {"loc": [*_written(values, each["loc"])]} for each in found]
     if errors or spec is None:
         raise SpecError("\n".join(error_lines(errors, file, text)))
     return spec
@@ -198,12 +199,12 @@ def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     tables = _tables([as_table(each) for each in as_list(values.get("optimizers"))])
     names = {name for table in tables for name in optimizer_names(table)}
     baseline = values.get("baseline")
-    if isinstance(baseline, str) and baseline not in names:
+    if isinstance(baseline, str) and names and baseline not in names:
         message = f"{baseline!r} is none of the study's optimizers."
         yield error_at(["baseline"], message + offer(baseline, sorted(names)))
     given = {key for table in tables for key in table}
     given -= {"name", "label", "rule", "schedule"}
-    for argument in as_list(values.get("chosen", ())):
+    for argument in as_list(values.get("chosen", ())) if tables else ():
         if argument not in given:
             message = f"{argument!r} is given to none of the optimizers."
             yield error_at(["chosen"], message + offer(str(argument), sorted(given)))
@@ -217,6 +218,16 @@ def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         message = f"needs a trainer that yields validation_{score}, measured on "
         message += f"held-out data, beside the score: score = 'test_{score}'"
         yield error_at(["chosen"], message)
+
+
+def _written(value: Any, loc: Iterable[Any]) -> Iterator[Any]:
+    """Yield the parts of pydantic's place of a mistake that the study itself has."""
+    for part in loc:
+        if part not in ("tuple", "function-before"):
+            if isinstance(part, str) or isinstance(value, list | tuple):
+                yield part
+            inside = value if isinstance(value, dict) else enumerate(as_list(value))
+            value = dict(inside).get(part)
 
 
 def error_at(loc: list[Any], message: str) -> dict[str, Any]:
@@ -257,7 +268,7 @@ def find_extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
 
 def _line(error: dict[str, Any], file: str, text: str) -> tuple[int, str]:
     """Return the line number of a mistake, 0 where unsure, and what to say of it."""
-    loc = [part for part in error["loc"] if part not in ("tuple", "function-before")]
+    loc = error["loc"]
     place, number = _place(loc), _line_number(text, loc)
     start = f"{file}:{number}: " if number else f"{file}: "
     start += f"{place}: " if place else ""

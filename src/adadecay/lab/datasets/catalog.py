@@ -116,6 +116,7 @@ class DatasetSpec:
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+DIGITS = TypeAdapter(dict[str, Part]).validate_python(_TABLES.pop("digits"))
 CATALOG: Mapping[str, DatasetSpec] = TypeAdapter(
     dict[str, DatasetSpec]
 ).validate_python({name: {"name": name, **table} for name, table in _TABLES.items()})

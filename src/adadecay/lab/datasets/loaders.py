@@ -13,20 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adadecay.lab.datasets.cache import check, open_arrays
-from adadecay.lab.datasets.catalog import CATALOG, DatasetSpec, Part, joint_digest
+from adadecay.lab.datasets.catalog import CATALOG, DIGITS, DatasetSpec, joint_digest
 from adadecay.lab.datasets.dataset import Dataset, Split
 
 _TRAIN_DIGITS = 1437
-_DIGITS = {
-    "images": Part(
-        (1797, 8, 8),
-        "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
-    ),
-    "labels": Part(
-        (1797,),
-        "8ba4f891220f5e4c9c819638d1602d74b83618f167043c6da52a2a247841ddf0",
-    ),
-}
 _PROBED = 32
 _EXPECTED = "expected (train, test), each (inputs, targets)"
 _OPTIONS = ("classes", "mean", "std", "scale", "augment")
@@ -74,8 +64,8 @@ def load_digits(
     bunch = datasets.load_digits()
     images = bunch.images.astype(np.uint8)
     labels = bunch.target.astype(np.uint8)
-    check(_DIGITS["images"], "images", images)
-    check(_DIGITS["labels"], "labels", labels)
+    check(DIGITS["images"], "images", images)
+    check(DIGITS["labels"], "labels", labels)
     inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
     train, test = slice(_TRAIN_DIGITS), slice(_TRAIN_DIGITS, None)
     return Dataset(
@@ -84,7 +74,7 @@ def load_digits(
         test=Split(inputs[test][:rows], labels[test][:rows]),
         classes=tuple("0123456789"),
         scale=16.0,
-        digest=joint_digest(_DIGITS),
+        digest=joint_digest(DIGITS),
     )
 
 
@@ -193,6 +183,11 @@ def _read_split(name: str, part: str, given: Any) -> Split:
         raise TypeError(
             f"{where} is {type(given).__name__}; it must be (inputs, targets) or a "
             f"map-style dataset with a length."
+        )
+    if len(inputs) != len(targets):
+        raise ValueError(
+            f"{where} has {len(inputs)} inputs and {len(targets)} targets; each input "
+            f"needs one target."
         )
     if inputs.ndim == 3 and inputs.dtype == np.uint8:
         inputs = inputs[:, None]  # grey pictures N×H×W have one channel

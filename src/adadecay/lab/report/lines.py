@@ -46,12 +46,6 @@ _WORDS: Final = {
 }
 
 
-def sweep_title(path: str) -> str:
-    """Return what the axis of a value is called."""
-    name = path.rpartition(".")[2]
-    return _WORDS.get(name, name.replace("_", " "))
-
-
 def _score(theme: Theme, field: str = "mean:Q") -> alt.Y:
     return alt.Y(field, title=theme.unit, scale=alt.Scale(zero=False))
 
@@ -101,7 +95,7 @@ def sweeps(analysis: Analysis, theme: Theme) -> list[Figure]:
     ends = [path.rpartition(".")[2] for path in paths]
     lead = "Trimmed mean over trials with its 95 % interval."
     for path, end in zip(paths, ends, strict=True):
-        title, dashed = sweep_title(path), path.replace(".", "-")
+        title, dashed = _WORDS.get(end, end.replace("_", " ")), path.replace(".", "-")
         stem = (end if ends.count(end) == 1 else dashed).replace("_", "-")
         section = theme.scores(Section(f"over-{dashed}", f"Over {title}", lead))
         draw = partial(_points, title=title, theme=theme)
