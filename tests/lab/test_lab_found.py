@@ -84,6 +84,19 @@ def test_without_a_name_the_status_of_every_stored_study_is_shown(file, tmp_path
         assert f"{option}: needs a STUDY" in wrong.output
 
 
+def test_the_status_of_every_study_counts_those_that_diverged(file, monkeypatch):
+    _write(file, name="diverges_once")
+    monkeypatch.setenv("ADADECAY_TEST_MARKER", str(file.with_name("marker")))
+    assert _invoke("run", file, "--workers", 0).exit_code == 0
+    head, row = (line.split() for line in _invoke("status").output.splitlines())
+    assert (head, row) == (
+        ["study", "done", "failed", "diverged", "title"],
+        ["mine", "4/4", "1"],
+    )
+    (found,) = json.loads(_invoke("status", "--json").output)
+    assert (found["finished"], found["failed"], found["diverged"]) == (4, 0, 1)
+
+
 def test_a_run_ends_with_the_numbers_of_several_comparisons(file):
     text = file.read_text().replace('"adadecay"]', '"adadecay", "unit-mean"]')
     file.write_text(text)

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from simulated_study import decay_settings, simulate
 
-from adadecay.lab.report.caveats import caveats
+from adadecay.commands.run import print_verdict
+from adadecay.lab.report.caveats import EDGE, caveats
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 
@@ -53,16 +54,30 @@ def test_the_test_set_has_no_say_in_the_choice(name, larger):
     assert said.text.startswith(
         "weight_decay was chosen for each optimizer on 10 % of the training set, held "
         "out; scores are of the test set. Chosen in MNIST · NN-2: "
-        "sgd(weight_decay=0.001) of 5 (at the edge of the grid: try weight_decay "
-        "beyond 0.001), adadecay(weight_decay=0.001) of 5 (at the edge of the grid: "
-        "try weight_decay beyond 0.001)."
+        "sgd(weight_decay=0.001) of 5, adadecay(weight_decay=0.001) of 5."
     )
 
 
-def test_a_choice_inside_the_grid_needs_no_remark():
+@pytest.mark.parametrize(("chosen", "side"), [(CHOSEN, "above"), (1e-4, "below")])
+def test_the_page_and_the_terminal_say_where_to_go_on(chosen, side, capsys):
+    data = _evidence(larger_is_better=True, name="mine", chosen=chosen)
+    analysis = analyse(data)
+    (said,) = [each.text for each in caveats(analysis) if each.title == EDGE]
+    tried = f"weight_decay {side} {chosen:g} for"
+    assert said == (
+        f"Better values may lie beyond the grid: try {tried} sgd in MNIST · NN-2; "
+        f"{tried} adadecay in MNIST · NN-2."
+    )
+    print_verdict(analysis)
+    assert f"\n{EDGE}: {said}\n" in capsys.readouterr().out
+
+
+def test_a_choice_inside_the_grid_needs_no_remark(capsys):
     data = _evidence(larger_is_better=True, name="mine", chosen=5e-4)
     (said,) = [each for each in caveats(analyse(data)) if "Chosen" in each.title]
     assert "sgd(weight_decay=0.0005) of 5, adadecay(weight_decay=0.0005)" in said.text
+    print_verdict(analyse(data))
+    assert "edge of" not in capsys.readouterr().out
 
 
 def test_without_scores_on_held_out_data_nothing_was_chosen():

@@ -37,12 +37,13 @@ def print_all(folder: "Path | None", json: bool) -> None:
         typer.echo(f"No study was run into {folder} yet.")
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("study", "done", "failed", "title"):
+        for column in ("study", "done", "failed", "diverged", "title"):
             table.add_column(column, overflow="fold")
         for row in rows:
             done = f"{row['finished']}/{row['trials']}" if "trials" in row else "?"
-            failed, title = row.get("failed") or "", row.get("problem") or row["title"]
-            table.add_row(*(Text(str(e)) for e in (row["study"], done, failed, title)))
+            bad = [row.get(status) or "" for status in ("failed", "diverged")]
+            cells = (row["study"], done, *bad, row.get("problem") or row["title"])
+            table.add_row(*(Text(str(cell)) for cell in cells))
         Console().print(table)
 
 
@@ -63,6 +64,7 @@ def _overview(name: str, folder: "Path") -> dict[str, Any]:
         "trials": len(states),
         "finished": sum(state.finished for state in states),
         "failed": sum(state.status == "failed" for state in states),
+        "diverged": sum(state.status == "diverged" for state in states),
     }
 
 

@@ -49,15 +49,13 @@ def find_mistakes(
         return
     file = _file(module) if module and attribute else None
     try:
-        found = _resolve(module, attribute) if file else None
+        found = _resolve(module, attribute) if file else no_module(name, module)
     except SyntaxError as error:
         found = f"{file}, line {error.lineno}: {error.msg}"
     except ImportError as error:
         found = f"{file}: {error}"
     if not module or not attribute:
         found = f"{name!r} must have the form 'package.module:function'"
-    elif file is None:
-        found = no_module(name, module)
     if isinstance(found, str):
         yield "name", found
     elif found is not None:

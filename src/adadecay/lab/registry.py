@@ -51,8 +51,8 @@ class Argument:
     help: str  # what it does, in a few words
     _: KW_ONLY
     choices: tuple[Any, ...] | None = None  # the only values allowed, if they are few
-    minimum: float | None = None  # smallest number allowed, itself included
-    maximum: float | None = None  # largest number allowed, itself included
+    minimum: float = -math.inf  # smallest number allowed, itself included
+    maximum: float = math.inf  # largest number allowed, itself included
 
     def check(self, value: Any, *, owner: str) -> Any:
         """Return ``value`` as ``kind``, or raise one sentence that says what fits."""
@@ -67,13 +67,11 @@ class Argument:
         return self.kind(value)
 
     def _allows(self, value: Any) -> bool:
-        if self.choices is not None and value not in self.choices:
-            return False
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        if self.minimum is not None and value < self.minimum:
-            return False
-        return self.maximum is None or value <= self.maximum
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, str):
+            return True
+        return bool(abs(value) < math.inf and self.minimum <= value <= self.maximum)
 
     def _expected(self) -> str:
         if self.choices is not None:
@@ -81,9 +79,9 @@ class Argument:
         text = {int: "a whole number", float: "a finite number"}.get(
             self.kind, f"a {self.kind.__name__}"
         )
-        if self.minimum is not None:
+        if self.minimum > -math.inf:
             text += f" of at least {self.minimum:g}"
-        if self.maximum is not None:
+        if self.maximum < math.inf:
             text += f" of at most {self.maximum:g}"
         return text
 

@@ -14,6 +14,8 @@ from adadecay.lab.settings import nothing_compared, unequal_schedules, without_p
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import candidates, choose, shortened_in
 
+EDGE = "At the edge of the grid"  # title of what the terminal says, too
+
 
 @dataclass(frozen=True)
 class Caveat:
@@ -33,17 +35,20 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
     """Yield what was chosen on which data, and which setting of each optimizer won."""
     chosen, share = analysis.data.chosen, analysis.data.held_out
     cells: dict[str, list[str]] = {}
+    edges: list[str] = []
     for group in candidates(analysis.arms, chosen) if chosen else []:
         won = choose(group, chosen)
         if len(won) < len(group):
-            told = f"{won[0].label} of {len(group)}"
+            where, told = group[0].where, f"{won[0].label} of {len(group)}"
+            cells.setdefault(where, []).append(told)
             for name in chosen:
                 grid = [each.get(f"optimizer.{name}", each.get(name)) for each in group]
                 mine = grid[group.index(won[0])]
-                edges = (min(grid), max(grid)) if type(mine) in (int, float) else ()
-                if len(set(grid)) > 2 and mine and mine in edges:
-                    told += f" (at the edge of the grid: try {name} beyond {mine:g})"
-            cells.setdefault(group[0].where, []).append(told)
+                if type(mine) in (int, float) and mine and len(set(grid)) > 2:
+                    sides = {min(grid): "below", max(grid): "above"}
+                    if side := sides.get(mine):
+                        who = f"{won[0].method} in {where}"
+                        edges.append(f"{name} {side} {mine:g} for {who}")
     if cells:
         data = f"{100 * share:g} % of the training set, held out"
         found = "; ".join(f"{cell}: {', '.join(won)}" for cell, won in cells.items())
@@ -53,6 +58,9 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
             f"in {found}."
         )
         yield Caveat("Chosen on held-out data", text)
+    if edges:
+        text = f"Better values may lie beyond the grid: try {'; '.join(edges)}."
+        yield Caveat(EDGE, text)
 
 
 def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
