@@ -56,6 +56,8 @@ def decay_rates(grad: Tensor, alpha: float = 4.0) -> Tensor:
         >>> decay_rates(torch.tensor([0.0, 0.0, 0.0, 1.0]), alpha=4.0)
         tensor([0.1807, 0.1807, 0.1807, 1.9980])
     """
+    if not isinstance(grad, Tensor):
+        raise TypeError(f"decay_rates needs a tensor, not a {type(grad).__name__}")
     return rates([grad], [[0]], alpha)[0]
 
 
@@ -226,9 +228,7 @@ def _affine(
     work: list[Tensor], members: Members, slope: Tensor, offset: Tensor
 ) -> None:
     """Replace each tensor by slope·tensor + offset, with its layer's coefficients."""
-    dtype = work[0].dtype
-    offsets = offset.to(dtype).unbind()
-    slopes = slope.to(dtype).unbind()
+    slopes, offsets = [x.to(work[0].dtype).unbind() for x in (slope, offset)]
     in_place = not torch.is_grad_enabled()
     for layer, k, b in zip(members, slopes, offsets, strict=True):
         for i in layer:

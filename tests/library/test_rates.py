@@ -248,3 +248,9 @@ def test_an_enormous_alpha_saturates(path, alpha):
     below, above = (0.0, 2.0) if alpha > 0 else (2.0, 0.0)
     # The third lies exactly at the mean.
     assert theta.tolist() == [below, below, 1.0, above]
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], None, 0.5])
+def test_what_is_no_tensor_is_refused_in_one_sentence(given):
+    with pytest.raises(TypeError, match=r"^decay_rates needs a tensor, not a \w+$"):
+        decay_rates(given)
