@@ -25,7 +25,7 @@ EFFECTIVE: Final = Section(
     "effective-decay",
     "Over the effective decay",
     "Trimmed mean over trials with its 95 % interval, over λ times the mean of θ: at "
-    "the same λ an optimizer that decays less stands further to the left. Where only "
+    "the same λ an optimizer that decays less is further to the left. Where only "
     "the size of the decay matters, all lie on one curve; what lies above it is due to "
     "which weights decay.",
 )
