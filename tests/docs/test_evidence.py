@@ -230,7 +230,7 @@ def test_tuned_trials_enter_the_page_and_the_picture(filled):
     put(filled, "tuned", results, **facts)
     assert "docs/results.md" in drift(filled)
     tool.renew(Values(filled))
-    assert "With each at its best λ, chosen on held-out data: " in page(filled)
+    assert "each at its own best λ, chosen on held-out data: " in page(filled)
     ours = row(page(filled), "The gain remains against SGD at its best λ *(ours)*")
     assert ours[2] == "1 of 3"
     assert "both at best λ" in page(filled, "docs/pictures/overview.svg")
