@@ -118,8 +118,8 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     tested = analysis.data.results.get_column("test_accuracy", default=None)
     if tested is not None and tested.count() and not analysis.data.held_out:
         text = (
-            "Scores are measured on the test set at every epoch. A maximum is the best "
-            "of all epochs and trials, and tends to be too high; an average chooses none."
+            "Scores are measured on the test set at every epoch. The maximum picks the "
+            "best epoch and trial, so it tends to be too high; the average picks none."
         )
         text += " The paper does the same." if analysis.data.paper else ""
         yield Caveat("The test set is used for validation", text)
