@@ -24,8 +24,9 @@ from docs_values import Values
 from adadecay.lab.report import write
 from adadecay.lab.report.style import Figure
 
-# Letters are measured in the first: other fonts may be too wide.
+# Letters are measured in the first font: others may be wider, so labels have room.
 FONTS = '"Arial, Liberation Sans, sans-serif"'
+PADDING = {"left": 40, "right": 20, "top": 6, "bottom": 6}
 HERE = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- docs:(\w+) -->\n)(.*?)(<!-- /docs -->)", re.DOTALL)
 WRITTEN = {
@@ -122,7 +123,8 @@ def renew(values: Values) -> list[str]:
         elif isinstance(wanted, str):
             path.write_text(wanted, "utf-8")
         else:
-            drawn = vl_convert.vegalite_to_svg(wanted.chart.to_dict())
+            chart = wanted.chart.to_dict() | {"padding": PADDING}
+            drawn = vl_convert.vegalite_to_svg(chart)
             drawn = drawn.replace('"sans-serif"', FONTS)
             note = f"<!-- numbers {digest(wanted)}: tools/docs.py -->"
             path.write_text(f"{drawn}\n{note}\n", "utf-8")

@@ -63,7 +63,7 @@ VERDICTS: Final = {
     "hurts": ("✕", "#d55e00"),
     "not found": ("○", "#cc79a7"),
     "inconclusive": ("?", "#7f7f7f"),
-    "no evidence": ("?", "#7f7f7f"),
+    "no evidence": ("?", "#b3b3b3"),
     "not comparable": ("≠", "#5b6472"),
     "not tested": ("·", "#5b6472"),
     "chosen on the scores shown": ("·", "#5b6472"),
