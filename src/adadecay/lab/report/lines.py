@@ -26,8 +26,8 @@ EFFECTIVE: Final = Section(
     "Over the effective decay",
     "Trimmed mean over trials with its 95 % interval, over λ times the mean of θ: at "
     "the same λ an optimizer that decays less is further to the left. Where only "
-    "the size of the decay matters, all lie on one curve; what lies above it is due to "
-    "which weights decay.",
+    "the size of the decay matters, all lie on one curve; a point clearly "
+    "above it suggests that the pattern matters, too.",
 )
 THETA: Final = Section(
     "theta",
