@@ -119,13 +119,13 @@ def tells_its_threads(make_optimizer, *, seed, epochs):
 
 
 def counts_page_faults(make_optimizer, *, seed, epochs):
-    """Score the pages that the system must supply to allocate 32 MB again and again."""
+    """Score the pages that the system must supply to allocate 256 MB again and again."""
     import resource
 
     for _ in range(epochs):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(10):
-            [torch.ones(1 << 20) for _ in range(8)]
+        for _ in range(3):
+            [torch.ones(4 << 20) for _ in range(16)]
         after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         yield {"accuracy": float(after - before)}
 

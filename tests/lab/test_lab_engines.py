@@ -346,7 +346,7 @@ def test_workers_have_the_threads_that_were_asked_for(tmp_path):
 def test_workers_keep_the_memory_that_is_freed(tmp_path):
     study = trainer_study(tmp_path, "lab_own:counts_page_faults", trials=1, epochs=3)
     run(study, workers=1)
-    # The system would supply 8,192 pages in each of ten rounds.
+    # The system would supply 65,536 pages in each of three rounds.
     assert study.results()["accuracy"].to_list()[-1] < 100
 
 
