@@ -119,7 +119,7 @@ def tells_its_threads(make_optimizer, *, seed, epochs):
 
 
 def counts_page_faults(make_optimizer, *, seed, epochs):
-    """Score the pages that the system must supply to allocate 256 MB again and again."""
+    """Score the pages that the system must supply to allocate 256 MB several times."""
     import resource
 
     for _ in range(epochs):
