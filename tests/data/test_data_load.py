@@ -120,14 +120,27 @@ def test_digits_need_no_download(cache):
     assert not cache.exists()
 
 
-def test_digits_that_scikit_learn_changed_are_refused(monkeypatch):
-    from sklearn import datasets
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
 
+    theirs, ours = load_digits(), load("digits")
+    images = np.concatenate([ours.train.inputs, ours.test.inputs])
+    labels = np.concatenate([ours.train.targets, ours.test.targets])
+    assert np.array_equal(images[:, 0], theirs.images)
+    assert np.array_equal(labels, theirs.target)
+
+
+def test_digits_that_scikit_learn_changed_are_refused(monkeypatch):
     from adadecay.lab.datasets import BadDataError
 
-    bunch = datasets.load_digits()
-    bunch.images[3, 4, 4] += 1
-    monkeypatch.setattr(datasets, "load_digits", lambda: bunch)
+    read = np.loadtxt
+
+    def changed(*args, **keys):
+        table = read(*args, **keys)
+        table[3, 36] += 1
+        return table
+
+    monkeypatch.setattr(np, "loadtxt", changed)
     with pytest.raises(BadDataError, match="images has SHA-256"):
         load("digits")
 

@@ -42,8 +42,13 @@ def test_the_page_of_a_snapshot_has_its_table_cells(name):
     assert goldens.page_cells(name) == golden(f"{goldens.SNAPSHOTS[name]}.txt")
 
 
-def test_every_bit_of_smoke(tmp_path):
-    found = goldens.smoke_epochs(tmp_path)
+def test_every_network_with_every_optimizer_to_the_bit(tmp_path):
+    study, outcome = goldens.run_smoke(tmp_path)
+    assert (outcome.done, outcome.diverged, outcome.failed) == (80, 0, {})
+    table = study.results()
+    assert table["network"].n_unique() == 8
+    assert table["optimizer"].n_unique() == 10
+    found = goldens.smoke_epochs(study, tmp_path)
     recorded = json.loads(golden("smoke.json"))
     same = [r for r in recorded if r["environment"] == found["environment"]]
     if not same:

@@ -32,7 +32,6 @@ from adadecay.lab.engines import (
     local,
 )
 from adadecay.lab.progress import Tally, duration
-from adadecay.lab.study import Study, run
 from adadecay.lab.summary import Estimate
 
 HERE = Path(__file__).parent
@@ -267,16 +266,6 @@ def test_durations_and_estimates():
     assert {seconds: duration(seconds) for seconds in spans} == spans
     assert "kinds not measured" in describe_estimate(Estimate(60.0, 3), 1)
     assert "on 2 workers" in describe_estimate(Estimate(60.0, 0), 2)
-
-
-def test_smoke_every_network_with_every_optimizer(tmp_path):
-    """The smoke study as users run it, on two workers."""
-    study = Study("smoke", results=tmp_path)
-    outcome = run(study, workers=2)
-    assert (outcome.done, outcome.diverged, outcome.failed) == (80, 0, {})
-    table = study.results()
-    assert table["network"].n_unique() == 8
-    assert table["optimizer"].n_unique() == 10
 
 
 def test_the_demo_ends_with_a_report(tmp_path, monkeypatch):

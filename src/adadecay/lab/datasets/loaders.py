@@ -1,6 +1,7 @@
 """The lab's datasets, and a user's own, as :class:`Dataset`."""
 
 import hashlib
+import importlib.util
 import random
 import warnings
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from adadecay.lab.datasets.cache import check, open_arrays
 from adadecay.lab.datasets.catalog import CATALOG, DIGITS, DatasetSpec, joint_digest
 from adadecay.lab.datasets.dataset import Dataset, Split
 
+_DIGITS_FILE = "datasets/data/digits.csv.gz"
 _TRAIN_DIGITS = 1437
 _PROBED = 32
 _EXPECTED = "expected (train, test), each (inputs, targets)"
@@ -59,11 +61,11 @@ def load_digits(
     name: str = "digits", *, rows: int | None = None, enlarge: int = 1
 ) -> Dataset:
     """Return the digits, checked like every other dataset."""
-    from sklearn import datasets
-
-    bunch = datasets.load_digits()
-    images = bunch.images.astype(np.uint8)
-    labels = bunch.target.astype(np.uint8)
+    # Importing scikit-learn takes a second in every worker; reading its file does not.
+    table = np.loadtxt(
+        _package_folder("sklearn") / _DIGITS_FILE, np.uint8, delimiter=","
+    )
+    images, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1]
     check(DIGITS["images"], "images", images)
     check(DIGITS["labels"], "labels", labels)
     inputs = images[:, None].repeat(enlarge, axis=2).repeat(enlarge, axis=3)
@@ -76,6 +78,14 @@ def load_digits(
         scale=16.0,
         digest=joint_digest(DIGITS),
     )
+
+
+def _package_folder(name: str) -> Path:
+    """Return the folder of an installed package, which is not imported."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return Path(found.origin).parent
 
 
 def make_custom(name: str, returned: Any) -> Dataset:
