@@ -15,8 +15,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The kernel is compiled at install time, so its sources make the install stale too.
 BUILD_INPUTS := pyproject.toml $(wildcard setup.py src/adadecay/csrc/*.cpp src/adadecay/csrc/*.hpp)
 # One thread each for torch and its like; some tests only wait, so that two cores keep
-# four workers busy.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# four workers busy. Bytecode is kept, whatever the shell says: tests start hundreds of
+# processes, and each would compile the package again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: demo test pytest lint docs bench gpu soak dist lock clean
 

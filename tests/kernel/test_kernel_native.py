@@ -98,7 +98,7 @@ def test_addresses_and_undefined_behaviour(sanitized, form):
 
 
 def test_races_between_threads(raced):
-    done = run([raced, "plain", "60", "3"], "plain")
+    done = run([raced, "plain", "24", "3"], "plain")
     assert done.stderr == ""
 
 
