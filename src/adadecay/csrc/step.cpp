@@ -20,8 +20,12 @@ constexpr int64_t kMaxPieces = 128;  // of a tensor: bounds the memory of a step
 // takes longer than reading them.
 constexpr int64_t kWhole = 131072;
 // Elements per thread. Waking a thread and waiting for it costs microseconds on an idle
-// machine, but milliseconds where another process has its core.
-constexpr int64_t kThreadShare = 1048576;
+// machine, but milliseconds where another process has its core. The fuzz, whose tensors
+// are small, has it smaller.
+#ifndef ADADECAY_THREAD_SHARE
+#define ADADECAY_THREAD_SHARE 1048576
+#endif
+constexpr int64_t kThreadShare = ADADECAY_THREAD_SHARE;
 
 enum class Kind { sums, rates, update };
 constexpr Kind kKinds[] = {Kind::sums, Kind::rates, Kind::update};
