@@ -141,8 +141,8 @@ def tables(shape: str, count: int, effects: int, runs: int, seed: int) -> list[f
     return [100 * false / runs, 100 * sizes / runs]
 
 
-def standing(shape: str, count: int, runs: int, seed: int) -> float:
-    """Return in percent how often a standing over four cells wrongly excludes 0."""
+def across_cells(shape: str, count: int, runs: int, seed: int) -> float:
+    """Return in percent how often an interval across four cells wrongly excludes 0."""
     rng = np.random.default_rng([seed, SHAPES.index(shape), count, 99])
     shared = rng.normal(size=(runs, 4, count))
     scale = np.array([0.1, 1.0, 5.0, 20.0])[:, None]
@@ -157,15 +157,15 @@ def standing(shape: str, count: int, runs: int, seed: int) -> float:
 
 
 def measure_levels(runs: int = 10_000, seed: int = 18) -> str:
-    """Return the level of every statement as JSON: 60 comparisons, and standings."""
+    """Return the level of every statement as JSON: 60 comparisons, and across cells."""
     rows = []
     for shape, count in [(shape, n) for shape in SHAPES[:2] for n in COUNTS]:
         for effects in EFFECTS:
             false, size = tables(shape, count, effects, runs, seed)
-            alone = "" if effects else round(standing(shape, count, runs, seed), 2)
+            alone = "" if effects else round(across_cells(shape, count, runs, seed), 2)
             shown = {"shape": shape, "pairs": count, "true effects": effects}
             shown["false difference"] = "–" if effects == FAMILY else round(false, 2)
-            rows.append(shown | {"false size": round(size, 2), "standing": alone})
+            rows.append(shown | {"false size": round(size, 2), "across cells": alone})
     found = {"simulations": runs, "levels": rows}
     return json.dumps(found, ensure_ascii=False, indent=1)
 

@@ -7,7 +7,7 @@
 ``selection``     which arms belong together
 ``compare``       two arms → a ``Comparison``; a family of them, Holm-adjusted
 ``verdicts``      the rules of docs/statistics.md
-``aggregate``     many cells → one standing for each optimizer; the mean of θ
+``aggregate``     many cells → one average for each optimizer; the mean of θ
 ``claims``        what the paper claims, and which comparisons test it
 ``analysis``      a study's tables → everything above, once, for the report
 """

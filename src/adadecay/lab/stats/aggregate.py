@@ -1,4 +1,4 @@
-"""Averages over many trials: standings across cells, and the mean of θ.
+"""Averages over many trials: differences across cells, and the mean of θ.
 
 In: arms of several cells, and one reference for each cell; the table of rates. Out: for
 each optimizer the mean over cells of its paired difference from the reference, in units
