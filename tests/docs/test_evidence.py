@@ -52,10 +52,10 @@ def make_root(root):
     shutil.copytree(TEMPLATES, folder)
     (folder / "findings.md.jinja").unlink()
     page = '{% from "tables.md.jinja" import cells_table, claims_table, machine,'
-    page += " overview_picture, studies_table, tuned_sentence with context %}\n"
+    page += " overview_picture, studies_table, tuned_table with context %}\n"
     page += "{{ cells_table() }}\n{{ claims_table() }}\n{{ machine() }}\n"
     page += '{{ studies_table() }}\n{{ overview_picture("pictures") }}\n'
-    page += "{{ tuned_sentence() }}\n"
+    page += "{{ tuned_table() }}\n"
     (folder / "results.md.jinja").write_text(page)
     text = "# Top\n<!-- docs:cost -->\n<!-- /docs -->\nThe end.\n"
     text += "<!-- docs:results -->\nold\n<!-- /docs -->\n"
@@ -230,7 +230,9 @@ def test_tuned_trials_enter_the_page_and_the_picture(filled):
     put(filled, "tuned", results, **facts)
     assert "docs/results.md" in drift(filled)
     tool.renew(Values(filled))
-    assert "each at its own best λ, chosen on held-out data: " in page(filled)
+    heads = "| Cell | λ of SGD | λ of AdaDecay | Difference | Trials |"
+    table = page(filled).partition(heads)[2]
+    assert row(table, "MNIST · NN-2")[-1] == "4"
     ours = row(page(filled), "The gain remains against SGD at its best λ *(ours)*")
     assert ours[2] == "1 of 3"
     assert "both at best λ" in page(filled, "docs/pictures/overview.svg")
