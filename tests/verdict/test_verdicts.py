@@ -310,7 +310,7 @@ def test_less_width_is_not_comparable():
     settings = [replace(s, width=0.25) for s in comparison_settings()]
     found = verdict_of("beats SGD", settings)
     assert found.verdict is UNLIKE
-    assert "0.25 of the width" in found.comparisons[0].shortened
+    assert "0.25 times the width" in found.comparisons[0].shortened
 
 
 def test_fewer_trials_only_widen_the_interval():

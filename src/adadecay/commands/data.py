@@ -55,7 +55,7 @@ def list_datasets(json: JSON = False) -> None:
         size = f"{each['bytes'] / 1e6:.1f} MB"
         state = f"{each['state']:<9} {each['place']}"
         typer.echo(f"{each['name']:<14} {rows:>16} {size:>9}  {state}")
-    typer.echo(f"Cache: {folder} (another one: set {VARIABLE})")
+    typer.echo(f"Cache: {folder} (set {VARIABLE} to change it)")
 
 
 def _state(name: str, path: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ def fetch(
     ],
     folder: Annotated[
         Path | None,
-        typer.Option(help="Read only this folder, with files that you downloaded."),
+        typer.Option(help="Read only from this folder of downloaded files."),
     ] = None,
     offline: Annotated[
         bool,
@@ -113,7 +113,7 @@ def verify_datasets(
         list[str] | None,
         typer.Argument(
             metavar="NAMES",
-            help="Which datasets; all that are cached when none is named.",
+            help="Datasets to verify. Default: all cached ones.",
         ),
     ] = None,
 ) -> None:
@@ -139,10 +139,10 @@ def _sound(name: str) -> bool:
     try:
         if name in CATALOG:
             source = shown(verify(path, CATALOG[name].parts))
-            typer.echo(f"{name}: sound, {path} (from {source})")
+            typer.echo(f"{name}: OK, {path} (from {source})")
         else:
             DATASETS.get(name).load()()
-            typer.echo(f"{name}: sound, in scikit-learn")
+            typer.echo(f"{name}: OK, in scikit-learn")
     except FileNotFoundError:
         typer.echo(f"{name}: not in the cache, {path}")
         return False

@@ -106,8 +106,8 @@ def chosen_words(comparison: Comparison, numbers: Numbers) -> str:
         f"{comparison.ours.label} and {comparison.other.label} have no setting "
         "in common, so each is shown at the setting with the best score: "
         f"{numbers.gap(comparison.difference)}{numbers.unit} over "
-        f"{plural(comparison.pairs, 'pair')}. A choice on the scores shown favours "
-        "whoever tried more settings: there is no verdict. With holdout = 0.1 the "
+        f"{plural(comparison.pairs, 'pair')}. Choosing on these scores favours the "
+        "optimizer with more settings, so there is no verdict. With holdout = 0.1 the "
         "choice is made on held-out data."
     )
 
@@ -151,7 +151,7 @@ def _without_scores(analysis: Analysis) -> str:
     if not done + diverged:
         return "No trial has finished yet: there is nothing to judge."
     why = [f"{diverged} diverged"] if diverged else []
-    why += [f"{done} without a number in the last epochs"] if done else []
+    why += [f"{done} with no score in the last epochs"] if done else []
     return (
         f"{plural(done + diverged, 'trial')} finished without a score: "
         f"{', '.join(why)}."

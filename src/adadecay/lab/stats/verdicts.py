@@ -56,7 +56,7 @@ CLAIM_RULES: Final = {
     Verdict.NOT_COMPARABLE: "none of its comparisons is comparable",
     Verdict.NOT_TESTED: "this study has none of its comparisons",
     Verdict.INCONCLUSIVE: "some of its comparisons are inconclusive, not comparable or "
-    "not run, and none speaks against it",
+    "not run, and none is contradicted or not found",
 }
 
 
