@@ -83,8 +83,9 @@ def test_what_cannot_be_had_is_told_and_ends_in_1(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fetch", "mnits"], "Did you mean 'mnist'?"),
+        (["fetch", "mnits"], "Did you mean 'mnist'? Allowed: mnist, "),
         (["verify", "mnits"], "Did you mean 'mnist'?"),
+        (["fetch", "own.data"], "Unknown dataset 'own.data'. Allowed: "),
         (["fetch", "package.module:function"], "your own dataset"),
         (["fetch"], "Missing argument"),
     ],
@@ -93,4 +94,5 @@ def test_wrong_input_ends_in_2_with_one_message(run, words, message):
     result = run(*words)
     assert result.exit_code == 2
     assert message in result.stderr
+    assert "as module:function" not in result.stderr  # nothing to fetch there
     assert "Traceback" not in result.output

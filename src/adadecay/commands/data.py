@@ -21,14 +21,13 @@ app = typer.Typer(help="List, fetch and verify datasets.", no_args_is_help=True)
 
 def _known(names: list[str]) -> list[str]:
     from adadecay.lab.datasets import DATASETS
+    from adadecay.lab.registry import offer
 
     for name in names:
-        try:
-            own = DATASETS.get(name).own
-        except ValueError as error:
-            stop(error, 2)
-        if own:
+        if ":" in name:
             stop(f"{name} is your own dataset: there is nothing to fetch or verify.", 2)
+        if name not in DATASETS:
+            stop(f"Unknown dataset {name!r}.{offer(name, DATASETS.names())}", 2)
     return list(dict.fromkeys(names))
 
 

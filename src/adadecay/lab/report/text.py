@@ -90,7 +90,8 @@ def effect_words(comparison: Comparison, numbers: Numbers) -> str:
 def power_words(comparison: Comparison, numbers: Numbers) -> str:
     """Return why nothing was found: what is missing, or what would be detected."""
     if comparison.interval is None:
-        return f"{comparison.notes[0]}.".capitalize() if comparison.notes else ""
+        note = comparison.notes[0] if comparison.notes else ""
+        return f"{note[:1].upper()}{note[1:]}." if note else ""
     if comparison.effect in VERBS or not comparison.smallest:
         return ""
     return (
