@@ -72,7 +72,7 @@ class DecayAudit:
     @property
     def summary(self) -> str:
         """Return one sentence for people."""
-        size = "λ times a number that its groups do not hold"
+        size = "λ times a number that is not in its parameter groups"
         if self.scale is not None:
             size = " × ".join(["λ", *(f"group[{key!r}]" for key in self.scale)])
         kinds = {
@@ -85,7 +85,7 @@ class DecayAudit:
         parts = [f"{self.optimizer} {kinds[self.kind]}"]
         parts += [f"{self.dtypes[name]} in {name}" for name in self._odd_types(TYPES)]
         if self.changes_at_zero:
-            parts.append("takes other steps as soon as weight_decay is 0")
+            parts.append("takes different steps when weight_decay is 0")
         if self.needs != "gradients":
             parts.append(f"needs {self.needs}")
         return f"{', '.join(parts)}."
@@ -106,10 +106,10 @@ class DecayAudit:
             (needs.endswith("graph"), "differentiates its gradients"),
             (needs.endswith("weights"), "calls its closure after moving the weights"),
             (needs.startswith("several"), "calls its closure several times in a step"),
-            (self.changes_at_zero, "takes other steps as soon as weight_decay is 0"),
+            (self.changes_at_zero, "takes different steps when weight_decay is 0"),
             (self.kind == "none", f"does not decay anything in {STEPS} steps"),
             (self.kind == "other", "has a decay that is neither coupled nor decoupled"),
-            (bool(odd), f"does not decay {' and '.join(odd)} weights once"),
+            (bool(odd), f"does not decay {' and '.join(odd)} weights exactly once"),
             (
                 decoupled and self.scale is None,
                 "scales its steps by a number that is not in its groups "
@@ -117,7 +117,8 @@ class DecayAudit:
             ),
             (
                 decoupled and self.kind == "coupled" and self.reads_weights,
-                "takes steps that depend on its weights (decoupled=False leaves those)",
+                "takes steps that depend on its weights "
+                "(decoupled=False does not change them)",
             ),
         ]
         return next((reason for holds, reason in reasons if holds), None)
@@ -146,7 +147,7 @@ def audit_decay(optimizer: Optimizer) -> DecayAudit:
     name = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
-            "audit_decay needs an optimizer that was made, such as "
+            "audit_decay needs an optimizer instance, such as "
             f"torch.optim.AdamW(parameters), not {optimizer!r}"
         )
     if not all("weight_decay" in group for group in optimizer.param_groups):
@@ -157,7 +158,7 @@ def audit_decay(optimizer: Optimizer) -> DecayAudit:
             return _examine(bench)
     except Exception as error:
         raise AuditError(
-            f"no small copy of this {name} could be made to step "
+            f"a small copy of this {name} could not take a step "
             f"({type(error).__name__}: {error})"
         ) from error
 
@@ -193,7 +194,7 @@ def refuse_unsuitable(optimizer: object) -> None:
         )
     if isinstance(optimizer, AdaDecay):
         raise ValueError(
-            f"{name} decays adaptively by itself: use it as it is, or wrap "
+            f"{name} already has adaptive decay: use it directly, or wrap "
             "torch.optim.SGD"
         )
     if hasattr(optimizer, "_adadecay"):
@@ -203,8 +204,8 @@ def refuse_unsuitable(optimizer: object) -> None:
         )
     if not getattr(type(optimizer).step, "hooked", False):
         raise TypeError(
-            f"{name} only stands in front of another optimizer: give adaptive_decay "
-            "that one, before it is wrapped"
+            f"{name} only wraps another optimizer: pass the inner one to "
+            "adaptive_decay first"
         )
     if not all("weight_decay" in group for group in optimizer.param_groups):
         raise ValueError(
@@ -247,8 +248,8 @@ def verify(optimizer: Optimizer, decoupled: bool) -> tuple[tuple[str, ...], Orde
     types_ = {str(param.dtype).removeprefix("torch.") for param in params}
     if reason := audit.refusal(decoupled, types_):
         raise ValueError(
-            f"{kind.__name__} {reason}, so it would not be itself with another decay "
-            "around it: verify=False wraps it all the same"
+            f"{kind.__name__} {reason}, so its decay cannot be replaced exactly; to "
+            "wrap it anyway, pass verify=False"
         )
     scale = BY_LR[0] if audit.scale is None else audit.scale
     return scale, (audit.order if decoupled else None) or BY_LR[1]

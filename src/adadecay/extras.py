@@ -48,4 +48,4 @@ def missing_lab(error: ModuleNotFoundError) -> str | None:
     if name not in [IMPORTED_AS.get(package, package) for package in lab]:
         return None
     command = install_command("lab")
-    return f"this needs the lab's packages, and {name} is missing: {command}"
+    return f"this needs the lab, but {name} is not installed: run {command}"

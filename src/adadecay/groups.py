@@ -120,8 +120,8 @@ class Layers:
             if each.size and vanished and 0 <= size - each.size <= MAX_PADDING:
                 raise ValueError(
                     f"the parameters of group {number} were replaced by one flat "
-                    f"tensor of {params[0].numel()} elements: DeepSpeed's ZeRO and "
-                    "others do so, which hides the layers that the decay needs; use "
+                    f"tensor of {params[0].numel()} elements: DeepSpeed ZeRO and "
+                    "others do this, which hides the layers that the decay needs; use "
                     "FSDP2 or DDP"
                 )
 
@@ -225,8 +225,8 @@ def warn_past_zero(group: Group) -> None:
         warn_once(
             "past zero",
             f"lr={lr} and weight_decay={weight_decay} give 2·lr·weight_decay >= 1: a "
-            "weight whose decay rate is near 2 changes its sign at every step; the "
-            "method wants lr·weight_decay well below 1/2",
+            "weight whose decay rate is near 2 changes sign at every step; keep "
+            "lr·weight_decay well below 1/2",
         )
 
 

@@ -63,14 +63,14 @@ def unsupported(
                 where = "a GPU" if "cuda" in devices else "the CPU"
                 found[i] = f"{name} is on {tensor.device}, not on {where}"
             elif tensor.dtype != param.dtype or tensor.shape != param.shape:
-                found[i] = f"{name} has another type or shape than the parameter"
+                found[i] = f"{name} differs from the parameter in type or shape"
             elif tensor.is_contiguous() and param.is_contiguous():
                 continue
             elif not torch.ops.aten.is_non_overlapping_and_dense(tensor):
                 strides = f"strides {tensor.stride()}"
                 found[i] = f"{name} has gaps or overlaps in memory ({strides})"
             elif _strides(tensor) != _strides(param):
-                found[i] = f"{name} lies in another order in memory than the parameter"
+                found[i] = f"{name} has a different memory layout from the parameter"
     return found
 
 

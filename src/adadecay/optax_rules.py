@@ -102,8 +102,8 @@ def check_rules(rules: Sequence[Rule], *, coupled: bool, learning_rate: Any) -> 
             raise TypeError(f"adadecay.optax has the rules {names}, but not {rule!r}")
         if coupled and not rule.coupled:
             raise ValueError(
-                f"{name} cannot be coupled: give what stands between gradient and "
-                "decay as inner, optax.identity() if nothing does"
+                f"{name} cannot be coupled: pass the transforms between gradient and "
+                "decay as inner, optax.identity() if there are none"
             )
         if isinstance(rule, Corrected):
             if learning_rate is None:

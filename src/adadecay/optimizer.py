@@ -292,7 +292,10 @@ def _check_fused(
     whole: GroupTensors, here: GroupTensors, reasons: dict[int, str]
 ) -> None:
     """Refuse, for fused=True, what the kernel cannot take, and say why."""
-    advice = "leave fused=None, and other layers go through torch's operations"
+    advice = (
+        "leave fused=None, so that layers that the kernel does not support use "
+        "torch's operations"
+    )
     for param in whole.params:
         _device_dtype_check_for_fused(param)
     for i, reason in reasons.items():
@@ -302,5 +305,5 @@ def _check_fused(
         )
     fits = here.engine or native.Launch(here).fits([g.data_ptr() for g in here.grads])
     if not fits:
-        reason = "tensors overlap in memory, or start inside a number"
+        reason = "tensors overlap in memory, or are not aligned to their element size"
         raise RuntimeError(f"fused=True, but {reason}: {advice}")

@@ -63,9 +63,9 @@ def warn_rounded_away(groups: list[Group]) -> None:
                 warn_once(
                     "rounded",
                     f"lr={lr} and weight_decay={weight_decay} shrink {dtype} weights "
-                    "by less than half of their last digit, so that the decoupled "
-                    "decay is rounded away: keep the weights in float32 (autocast), "
-                    "or bfloat16 ones with stochastic_rounding=True",
+                    "by less than half a unit in the last place, so decoupled decay is "
+                    "lost to rounding: keep the weights in float32 (autocast), or use "
+                    "bfloat16 with stochastic_rounding=True",
                 )
 
 
@@ -207,7 +207,10 @@ def unsupported(tensors: "GroupTensors", *, cut: bool) -> dict[int, str]:
 
     ``cut`` says whether it takes parts that are several runs of the whole.
     """
-    reason = "its part of the whole tensor is cut up too much for stochastic rounding"
+    reason = (
+        "its part of the whole tensor is split into too many pieces for stochastic "
+        "rounding"
+    )
     return {
         i: reason
         for i, (param, (_, part)) in enumerate(

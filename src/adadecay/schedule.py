@@ -50,7 +50,7 @@ class DecayScheduler:
             raise ValueError(f"shape must be one of {SHAPES}, but it is {shape!r}")
         if steps < 1 or not (end >= 0 and math.isfinite(end)):
             raise ValueError(
-                f"steps must be at least 1 and end a number from 0 on, but they are "
+                f"steps must be at least 1 and end finite and at least 0, but they are "
                 f"{steps} and {end}"
             )
         self.optimizer = optimizer

@@ -69,7 +69,9 @@ def local_groups(groups: list[GroupTensors]) -> list[GroupTensors]:
         if sharded[number] and group.group.get("differentiable"):
             raise ValueError("differentiable=True does not support DTensors")
         if sharded[number] and group.change:
-            raise RuntimeError(f"{group.change} needs whole layers; DTensors cut them")
+            raise RuntimeError(
+                f"{group.change} needs whole layers, but DTensors split them"
+            )
         members = group.members if sharded[number] and group.decays else []
         for layer, indices in enumerate(members):
             mesh, dims = _placement(group, indices)
@@ -111,7 +113,8 @@ def _placement(
         if is_sharded(param) != is_sharded(grad):
             raise TypeError(
                 f"parameter {group.name(i)} is a {type(param).__name__} but its "
-                f"gradient is a {type(grad).__name__}: both must be DTensors, or none"
+                f"gradient is a {type(grad).__name__}: both must be DTensors, or "
+                "neither"
             )
         meshes.add(getattr(grad, "device_mesh", None))
         placements = getattr(grad, "placements", ())
@@ -180,8 +183,9 @@ def _gather(rows: Tensor, mesh: "DeviceMesh | None", dims: list[int]) -> Tensor:
     elif mesh.size() != dist.get_world_size():
         if not mesh.mesh_dim_names:
             raise ValueError(
-                f"the layers are cut along several dimensions of {mesh}, which is not "
-                "all of the world: give it mesh_dim_names, so that it can be flattened"
+                f"the layers are sharded along several dimensions of {mesh}, which "
+                "does not cover all ranks: give it mesh_dim_names, so that it can be "
+                "flattened"
             )
         group = mesh._flatten().get_group()
     gathered = rows.new_empty((dist.get_world_size(group), *rows.shape))

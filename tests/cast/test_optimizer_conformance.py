@@ -325,7 +325,7 @@ def test_odd_shapes_and_layouts_are_taken(case, path):
 
 
 @every_case
-@pytest.mark.filterwarnings("ignore:.*the decoupled decay is rounded away")
+@pytest.mark.filterwarnings("ignore:.*decoupled decay is lost to rounding")
 def test_bfloat16_keeps_its_type_and_moves(case):
     network = small_network(torch.bfloat16)
     optimizer = case.make(network.named_parameters())

@@ -83,7 +83,7 @@ def test_a_lost_head_ends_the_run_and_the_command_goes_on_later(head, tmp_path):
     assert driver.returncode == 1, told
     last = told.strip().splitlines()[-1]
     assert last.startswith(f"adadecay: Ray's head at {address} has not answered for")
-    assert last.endswith("give the same command again to go on.")
+    assert last.endswith("run the same command again to resume.")
     finished, saved = done(), at_gate(folder)
     assert finished
     assert saved

@@ -115,9 +115,9 @@ def test_resources_are_checked_and_define_no_result(tmp_path):
 
 def test_engine_and_address_are_checked(tmp_path):
     study = small_study(tmp_path)
-    with pytest.raises(SpecError, match="'rya' is none of local, ray"):
+    with pytest.raises(SpecError, match="'rya' is not one of local, ray"):
         run(study, engine="rya")
-    with pytest.raises(SpecError, match="no meaning without engine ray"):
+    with pytest.raises(SpecError, match="be used without engine ray"):
         run(study, address="auto")
     with pytest.raises(SpecError, match="workers = 0"):
         run(study, engine="ray", workers=0)
@@ -221,7 +221,7 @@ def test_losses_are_told_in_a_few_words():
     assert cause_of_loss(made("ObjectLostError", "one\ntwo")) == "ObjectLostError: one"
     begun = made("RayTaskError", "a\nlong\ntraceback")
     begun.cause = OSError("no space left")
-    assert cause_of_loss(begun) == "the worker could not begin: OSError: no space left"
+    assert cause_of_loss(begun) == "the worker could not start: OSError: no space left"
 
 
 def test_modules_travel_with_those_beside_them(tmp_path, monkeypatch):

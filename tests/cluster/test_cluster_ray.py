@@ -124,8 +124,8 @@ def test_interrupted_killed_and_given_again(start, tmp_path):
     driver.send_signal(signal.SIGINT)
     output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 130, output
-    assert "To go on: adadecay run" in output
-    assert output.count("saved, to go on later") == 2
+    assert "To resume: adadecay run" in output
+    assert output.count("saved; can be resumed") == 2
     assert not alive(ours), "Ray is stopped afterwards"
     first = _epochs(folder)
     assert len(list(folder.glob("trials/*/*/checkpoint"))) == 2

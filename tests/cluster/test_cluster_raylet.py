@@ -41,7 +41,7 @@ def test_a_dead_raylet_ends_the_run_and_fails_no_trial(tmp_path):
     assert driver.returncode == 1, told
     last = told.strip().splitlines()[-1]
     assert last.startswith("adadecay: Ray's process on this machine")
-    assert last.endswith("give the same command again to go on.")
+    assert last.endswith("run the same command again to resume.")
     assert not list(folder.glob("trials/*/*/failed.json"))
 
     assert waiting(), "or nothing would go on from a checkpoint below"

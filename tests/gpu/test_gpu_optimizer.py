@@ -140,7 +140,7 @@ def test_the_switch(monkeypatch):
     monkeypatch.setenv("ADADECAY_GPU", "none")
     support.unavailable_reason.cache_clear()
     try:
-        with pytest.raises(RuntimeError, match="ADADECAY_GPU=none switches it off"):
+        with pytest.raises(RuntimeError, match="ADADECAY_GPU=none turns it off"):
             AdaDecay(parameters(), fused=True, **OPTIONS)
         monkeypatch.setenv("ADADECAY_GPU", "fast")
         support.unavailable_reason.cache_clear()

@@ -64,7 +64,8 @@ def test_without_the_kernel_everything_runs_by_foreach():
     first, reason = done.stdout.splitlines()
     assert first == "None"
     assert reason == (
-        "fused=True needs the kernel: ADADECAY_KERNEL=none switches it off; unset it"
+        "fused=True needs the kernel: ADADECAY_KERNEL=none turns it off; unset the "
+        "variable to use it"
     )
 
 

@@ -286,7 +286,7 @@ def test_fused_true_refuses_what_starts_inside_a_number(kernel):
     param = torch.nn.Parameter(odd)
     param.grad = torch.ones(10)
     optimizer = AdaDecay([param], lr=0.1, weight_decay=0.1, fused=True)
-    with pytest.raises(RuntimeError, match="or start inside a number"):
+    with pytest.raises(RuntimeError, match="or are not aligned to their element size"):
         optimizer.step()
 
 

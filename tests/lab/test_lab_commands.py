@@ -62,7 +62,7 @@ def test_run_status_plan_and_results(file, tmp_path):
     plan = _invoke("plan", file)
     assert plan.exit_code == 0
     assert "1 cell, 4 trials: 0 done, 4 left." in plan.output
-    assert "Time left: not known" in plan.output
+    assert "Time left: unknown" in plan.output
     ran = _invoke("run", file, "--workers", 0)
     assert ran.exit_code == 0, ran.output
     assert "fast: 4 trials, results in results" in ran.output
@@ -72,7 +72,7 @@ def test_run_status_plan_and_results(file, tmp_path):
     assert "numbers_only  sgd         2/2" in status.output
     assert "              adadecay    2/2" in status.output
     again = _invoke("plan", file)
-    assert "4 trials: 4 done, 0 left.\nNothing is left to do." in again.output
+    assert "4 trials: 4 done, 0 left.\nNothing left to run." in again.output
     longer = _invoke("plan", file, "--trials", 6, "--workers", 3)
     assert "12 trials: 4 done, 8 left." in longer.output
     assert "Time left: about 0 s on 3 workers, from epochs measured" in longer.output
@@ -112,7 +112,7 @@ def test_failures_end_with_status_one_and_their_reason(file, name):
     assert ran.exit_code == 1
     assert "4 trials failed" in ran.output
     assert "must be a number" in ran.output or "ended after 1 of 3" in ran.output
-    assert f"4 trials failed alike: {name} sgd #0" in ran.output
+    assert f"4 trials failed with the same error: {name} sgd #0" in ran.output
     assert "failed" in _invoke("status", file).output
 
 
@@ -127,7 +127,7 @@ def test_the_users_traceback_is_short(file):
     assert "ArithmeticError: the sum of my layers is wrong" in ran.output
     assert "lab_own.py" in ran.output
     assert "adadecay/lab" not in ran.output
-    assert "1 trial failed. Fix the error, then go on with: adadecay" in ran.output
+    assert "1 trial failed. Fix the error, then resume with: adadecay" in ran.output
     measured = _invoke("plan", file, "--measure")
     assert measured.exit_code == 2
     assert "digits/faulty_network sgd cannot be trained" in measured.output
@@ -145,9 +145,9 @@ def test_the_users_traceback_is_short(file):
         (["run", "quickstart", "--only", "network=nn-9"], "no such network"),
         (["run", "quickstart", "--only", "nn-2"], "must be KIND=NAME"),
         (["run", "quickstart", "--holdout", "2"], "holdout"),
-        (["run", "quickstart", "--device", "gpu"], "none of auto, cpu, cuda"),
+        (["run", "quickstart", "--device", "gpu"], "not one of auto, cpu, cuda"),
         (["run", "quickstart", "--trials", "0"], "--trials"),
-        (["run", "quickstart", "--results", "/dev/null/x"], "a file stands where"),
+        (["run", "quickstart", "--results", "/dev/null/x"], "a file is in the way"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_status_two(
@@ -255,7 +255,7 @@ def test_the_tally_knows_how_far_each_trial_is(tmp_path):
     assert tally.count(Finished(first.id, "done")).startswith("[1/4] ")
     assert tally.count(Lost(second.id, "died")).endswith("died")
     tally.count(Started(third.id, 1, 0, {}, note="started again"))
-    assert tally.count(Stopped(third.id)).endswith("saved, to go on later")
+    assert tally.count(Stopped(third.id)).endswith("saved; can be resumed")
     assert tally.count(Failed(second.id, "why", "trace")).endswith("failed:\ntrace")
     assert not tally.doing
     assert "1 of 4 trials done, 1 failed" in tally.headline()
@@ -286,7 +286,7 @@ def test_the_demo_ends_with_a_report(tmp_path, monkeypatch):
 def test_the_command_to_go_on_can_be_pasted_into_a_shell(monkeypatch):
     words = ["run", "paper/dropout", "--only", "network=lenet-4(dropout=0)"]
     monkeypatch.setattr(sys, "argv", ["adadecay", *words])
-    said = how_to_go_on().removeprefix("To go on: ")
+    said = how_to_go_on().removeprefix("To resume: ")
     assert shlex.split(said) == ["adadecay", *words]
     assert "'network=lenet-4(dropout=0)'" in said
 

@@ -223,9 +223,9 @@ def test_an_interrupt_finishes_the_epoch_and_says_how_to_go_on(slow_run, number)
         driver.send_signal(number)
     output, _ = driver.communicate(timeout=240)
     assert driver.returncode == 130, output
-    assert "Stopping after the epochs in flight" in output
-    assert "To go on: adadecay run" in output
-    assert output.count("saved, to go on later") == 2
+    assert "Finishing the running epochs" in output
+    assert "To resume: adadecay run" in output
+    assert output.count("saved; can be resumed") == 2
     assert len(list(folder.glob("trials/*/*/checkpoint"))) == 2
 
 
@@ -291,7 +291,7 @@ def test_a_script_without_a_guard_runs_if_its_functions_stand_elsewhere(tmp_path
 def test_workers_that_cannot_begin_end_the_run(tmp_path, monkeypatch):
     study = trainer_study(tmp_path, "lab_own:numbers_only", trials=50)
     monkeypatch.setattr(local, "_enter", os._exit)
-    with pytest.raises(EngineError, match="end before they begin with a trial"):
+    with pytest.raises(EngineError, match="exit before starting a trial"):
         run(study, workers=2)
 
 

@@ -100,8 +100,8 @@ def test_help_names_flags_without_types():
     ("words", "said"),
     [
         (("list", "foo"), "Invalid value for 'KIND': 'foo' is not one of"),
-        (("run", "smoke", "--device", "tpu"), "value for --device: 'tpu' is none of"),
-        (("run", "smoke", "--engine", "foo"), "value for --engine: 'foo' is none of"),
+        (("run", "smoke", "--device", "tpu"), "--device: 'tpu' is not one of"),
+        (("run", "smoke", "--engine", "foo"), "--engine: 'foo' is not one of"),
     ],
 )
 def test_what_is_not_offered_is_refused_by_its_name(words, said):
@@ -243,7 +243,7 @@ def test_without_the_lab_one_sentence_says_what_to_install(tmp_path, missing):
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert f"{missing} is missing: pip install" in done.stderr
+    assert f"{missing} is not installed: run pip install" in done.stderr
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -289,7 +289,7 @@ def test_waiting_is_never_silent(tmp_path, monkeypatch):
 
 def test_what_was_measured_is_kept_for_later_estimates(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "Time left: not known" in _invoke("plan", "quickstart").stdout
+    assert "Time left: unknown" in _invoke("plan", "quickstart").stdout
     told = json.loads(_invoke("plan", "quickstart", "--json").stdout)
     assert (told["seconds_left"], told["trials_of_unknown_time"]) == (None, 20)
     measured = _invoke("plan", "quickstart", "--measure").stdout.splitlines()[-1]

@@ -56,7 +56,7 @@ def test_a_fork_server_that_never_gets_ready_ends_the_run(tmp_path, monkeypatch)
     finally:
         monkeypatch.undo()
         forkserver._forkserver._stop()
-    assert "go on" in str(refused.value)
+    assert "to resume" in str(refused.value)
 
 
 @pytest.mark.parametrize("command", ["info", "run"])

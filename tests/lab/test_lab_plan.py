@@ -168,7 +168,7 @@ def test_labels_tell_conditions_apart():
     labels = [trial.label for trial in plan.trials if trial.number == 0]
     assert labels == ["sgd", "sgd(weight_decay=0.0001)", "adadecay"]
     with pytest.raises(
-        ValueError, match="'sgd' stands twice in the cell 'digits/nn-2'"
+        ValueError, match="'sgd' appears twice in the cell 'digits/nn-2'"
     ):
         make_plan(make_spec({**BASE, "optimizers": ["sgd", "sgd"]}))
 

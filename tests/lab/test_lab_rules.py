@@ -74,7 +74,7 @@ def test_planning_says_that_a_baseline_compares_nothing(tmp_path):
     study = small_study(tmp_path, *optimizers, baseline="AdamW")
     said = find_uncompared(study.plan)
     assert said is not None
-    assert said.startswith("Nothing is compared: the baseline 'AdamW' stands for every")
+    assert said.startswith("Nothing is compared: the baseline 'AdamW' matches every")
     assert "Give one of them a label" in said
     alone = small_study(tmp_path, "sgd", baseline="sgd")
     assert find_uncompared(alone.plan) == "Nothing is compared: the study has only sgd."
@@ -101,13 +101,13 @@ def test_unequal_schedules_are_told(tmp_path):
         (with_rule("cautios"), "unknown rule 'cautios'. Did you mean 'cautious'"),
         (with_rule({"name": "stable", "beta": 1}), "argument of rule 'stable': 'beta'"),
         (with_rule({"name": "stable", "beta2": "x"}), "'beta2' of rule 'stable' must"),
-        (with_rule({"name": "stable", "beta2": []}), "nothing of 'stable'"),
+        (with_rule({"name": "stable", "beta2": []}), "list beta2 is empty"),
         (with_rule(["stable", "stable"]), "is given twice: stable, stable"),
         (with_rule("cautious", decoupled=False), "'cautious' of .* cannot be coupled"),
         (with_rule("cautious", decoupled=1), "'decoupled' of .* must be a bool"),
         (with_rule("mine:Rule"), "unknown rule 'mine:Rule'. Allowed: adadecay.*wise."),
-        ({"name": "adadecay", "rule": "cautious"}, "'adadecay' has a decay of its own"),
-        ({"name": "entropy-sgd", "rule": "stable"}, "takes no rule"),
+        ({"name": "adadecay", "rule": "cautious"}, "'adadecay' has its own decay"),
+        ({"name": "entropy-sgd", "rule": "stable"}, "accepts no rule"),
         (with_rule({"name": "corrected", "peak_lr": 1e-3}), "below the optimizer's lr"),
     ],
 )

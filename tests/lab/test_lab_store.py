@@ -180,7 +180,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path, file, monkeypatch
     monkeypatch.setattr(Store, "begin", begin_on_a_full_disk)
     with pytest.raises(StoreLostError, match="the disk is full") as caught:
         run(study, workers=0, checkpoint_seconds=0)
-    assert "free some space and give the same command again" in str(caught.value)
+    assert "free some space and run the same command again" in str(caught.value)
     assert read_state(study.folder, first.id).status == "done"
     assert not read_state(study.folder, second.id).finished
     monkeypatch.undo()
@@ -211,13 +211,13 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     )
     command = [sys.executable, "-c", code, closed / "results"]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "cannot be written. Give a folder that can with --results" in said.stdout
+    assert "cannot be written. Choose a writable folder with --results" in said.stdout
 
 
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(StoreError, match="a file stands where a folder is needed"),
+        pytest.raises(StoreError, match="a file is in the way of the folder"),
         Store(tmp_path / "file"),
     ):
         pass

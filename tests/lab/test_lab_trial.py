@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import lab_own
 import pytest
@@ -390,6 +391,18 @@ def test_a_trial_is_never_continued_compiled_where_it_was_not(tmp_path, monkeypa
         assert begun.epoch == (1 if now == before else 0)
         assert ("compile was" in begun.note) == (now != before)
         assert begun.environment.get("compile", False) == bool(now)
+
+
+def test_a_refused_checkpoint_says_what_each_value_was_and_is(tmp_path):
+    """Only the first had its new value."""
+    (trial,) = small_study(tmp_path, "sgd", epochs=2).plan.trials
+    made = epochs_of(trial)[0].checkpoint
+    there = made.environment | {"torch": "1.0", "threads": 64}
+    job = Job(trial, replace(made, environment=there))
+    begun = next(run_trial(job, Settings("cpu"), worker=0, stopping=lambda: False))
+    version = begun.environment["torch"]
+    expected = f"torch was 1.0 and is {version}, threads was 64 and is 1"
+    assert begun.note == f"started again: {expected}"
 
 
 def test_compiled_networks_learn_the_same(tmp_path):

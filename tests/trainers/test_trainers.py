@@ -110,7 +110,7 @@ def test_a_prepared_optimizer_is_refused_with_advice():
 
     params = [nn.Parameter(torch.ones(3))]
     prepared = Accelerator(cpu=True).prepare(torch.optim.AdamW(params))
-    with pytest.raises(TypeError, match="only stands in front of another optimizer"):
+    with pytest.raises(TypeError, match="only wraps another optimizer"):
         adaptive_decay(prepared)
 
 

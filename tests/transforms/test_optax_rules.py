@@ -132,7 +132,7 @@ def test_weights_that_are_all_zero_have_no_ratio():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"rule": Cautious()}, ValueError, "Cautious cannot be coupled: give what"),
+        ({"rule": Cautious()}, ValueError, "Cautious cannot be coupled: pass the"),
         ({"rule": Rule()}, TypeError, "has the rules AdaDecayRule"),
         ({"rule": Cautious(), "alpha": 1.0}, ValueError, "belong to AdaDecay's own"),
         (

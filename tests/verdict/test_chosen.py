@@ -53,7 +53,7 @@ def test_the_test_set_has_no_say_in_the_choice(name, larger):
     (said,) = [each for each in caveats(analysis) if "Chosen" in each.title]
     assert said.text.startswith(
         "weight_decay was chosen for each optimizer on 10 % of the training set, held "
-        "out; scores are of the test set. Chosen in MNIST · NN-2: "
+        "out; scores are on the test set. Chosen settings in MNIST · NN-2: "
         "sgd(weight_decay=0.001) of 5, adadecay(weight_decay=0.001) of 5."
     )
 

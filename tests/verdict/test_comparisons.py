@@ -138,4 +138,4 @@ def test_remarks_hold_whichever_side_comes_first():
         texts = " ".join(found.notes)
         assert "3 of adadecay" in texts
         assert "4 of sgd" in texts
-        assert "the averages differ the other way, by 24" in texts
+        assert "the averages differ in the other direction, by 24" in texts

@@ -156,7 +156,7 @@ def test_a_page_is_not_replaced_by_one_without_any_result(tmp_path):
     result = CliRunner().invoke(app, given)
     assert result.exit_code == 2
     assert "no trial of quickstart has finished" in result.output
-    assert "stays as it is" in result.output
+    assert "is left unchanged" in result.output
     assert page.read_text() == "the results of before"
 
 

@@ -97,7 +97,7 @@ def test_the_command_prints_each_claim_once(tmp_path):
     write_snapshot(StudyData(results, name="mine"), tmp_path / "mine")
     done = CliRunner().invoke(app, ["claims", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "that ask for the paper: 2." in done.output
+    assert f"Studies of the paper in {tmp_path}: 2." in done.output
     done = CliRunner().invoke(app, ["claims", str(tmp_path), "--json"])
     rows = json.loads(done.output)
     assert len({row["claim"] for row in rows}) == len(rows) == 11

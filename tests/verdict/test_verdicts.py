@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from simulated_study import (
@@ -23,6 +24,7 @@ from adadecay.lab.stats.data import StudyData, load
 from adadecay.lab.stats.intervals import Interval
 from adadecay.lab.stats.selection import shortened_in
 from adadecay.lab.stats.verdicts import (
+    RULES,
     Effect,
     Verdict,
     combine,
@@ -306,11 +308,19 @@ def test_shortened_studies_are_not_comparable(change, evidence, reason):
     assert reason in found.comparisons[0].shortened
 
 
+def test_the_pages_explain_every_verdict_as_the_documentation_does():
+    """The explanation of "not comparable" left out other batches."""
+    page = Path(__file__).parents[2] / "docs" / "statistics.md"
+    text = page.read_text("utf-8")
+    for verdict in (UNLIKE, Verdict.NOT_FOUND, Verdict.REPLICATED):
+        assert f"| {verdict} | {RULES[verdict]} |" in text
+
+
 def test_less_width_is_not_comparable():
     settings = [replace(s, width=0.25) for s in comparison_settings()]
     found = verdict_of("beats SGD", settings)
     assert found.verdict is UNLIKE
-    assert "0.25 of the width" in found.comparisons[0].shortened
+    assert "0.25 times the width" in found.comparisons[0].shortened
 
 
 def test_fewer_trials_only_widen_the_interval():

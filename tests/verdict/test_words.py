@@ -1,6 +1,7 @@
 """What pages and the terminal say in words: numbers, what is missing, the question."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from simulated_study import comparison_settings, decay_settings, simulate, two_arms
@@ -10,7 +11,7 @@ from adadecay.commands import app
 from adadecay.commands.run import print_verdict
 from adadecay.lab import Study, run
 from adadecay.lab.report.page import render
-from adadecay.lab.report.text import headline
+from adadecay.lab.report.text import Numbers, headline, power_words
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
 
@@ -43,6 +44,15 @@ def test_one_of_a_thing_is_in_the_singular(tmp_path, command):
 def test_one_of_a_thing_is_in_the_singular_on_a_page_with_a_comparison():
     data = StudyData(two_arms(0.0, trials=1, epochs=1), planned=3)
     assert not MANY_OF_ONE.findall(_words(render(analyse(data))))
+
+
+def test_a_note_that_becomes_a_sentence_keeps_its_names():
+    """They were turned into lower case."""
+    analysis = analyse(StudyData(two_arms(trials=1)))
+    note = "no trial of SGD and AdaDecay has finished"
+    found = replace(analysis.comparisons[0], notes=(note,))
+    told = power_words(found, Numbers.fitting(analysis))
+    assert told == "No trial of SGD and AdaDecay has finished."
 
 
 def test_the_verdict_of_an_unfinished_study_says_so(tmp_path):

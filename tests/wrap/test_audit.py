@@ -234,7 +234,7 @@ def test_what_can_be_right_is_the_optimizer_itself(odd):
         ("unknown", "scales its steps by a number that is not in its groups"),
         ("signs", "has a decay that is neither coupled nor decoupled"),
         ("nothing", "does not decay anything in 8 steps"),
-        ("trust", "takes other steps as soon as weight_decay is 0"),
+        ("trust", "takes different steps when weight_decay is 0"),
         ("graph", "differentiates its gradients"),
         ("moves", "calls its closure after moving the weights"),
         ("several", "calls its closure several times in a step"),
@@ -251,7 +251,7 @@ def test_what_cannot_be_right_is_refused(odd, reason):
 def test_types_that_do_not_decay_once_are_refused_where_they_occur():
     odd = "in bfloat16 twice"
     adaptive_decay(Made(parameters(), odd))
-    with pytest.raises(ValueError, match="does not decay bfloat16 weights once"):
+    with pytest.raises(ValueError, match="not decay bfloat16 weights exactly once"):
         adaptive_decay(Made(parameters(dtype=torch.bfloat16), odd))
 
 

@@ -520,7 +520,7 @@ def test_what_can_not_be_wrapped_is_refused_in_one_sentence():
         adaptive_decay(params)
     with pytest.raises(ValueError, match="LBFGS has a parameter group without weight_"):
         adaptive_decay(torch.optim.LBFGS(params))
-    with pytest.raises(ValueError, match="AdaDecay decays adaptively by itself: use"):
+    with pytest.raises(ValueError, match="AdaDecay already has adaptive decay: use"):
         adaptive_decay(AdaDecay(params, weight_decay=0.1))
     optimizer = torch.optim.AdamW(params)
     with pytest.raises(ValueError, match="Invalid alpha: nan"):

@@ -97,10 +97,11 @@ def _make(name: str, arguments: dict[str, Any]) -> "Optimizer":
     import torch
 
     if ":" not in name:
-        stop(f"{name} must name an optimizer as MODULE:CLASS, as torch.optim:AdamW.", 2)
+        example = "for example torch.optim:AdamW"
+        stop(f"{name} must name an optimizer as MODULE:CLASS, {example}.", 2)
     kind = _load(name)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
-        stop(f"{name} is not a torch.optim.Optimizer, as torch.optim:AdamW is.", 2)
+        stop(f"{name} is not a subclass of torch.optim.Optimizer.", 2)
     problem: Exception | None = None
     for shapes in ([(6, 4), (5,)], [(6, 4)]):
         params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
@@ -110,7 +111,7 @@ def _make(name: str, arguments: dict[str, Any]) -> "Optimizer":
         except Exception as error:
             problem = problem or error
     else:
-        stop(f"{name} cannot be made with these arguments: {problem}.", 2)
+        stop(f"{name} cannot be created with these arguments: {problem}.", 2)
     return optimizer
 
 

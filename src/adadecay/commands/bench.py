@@ -101,19 +101,20 @@ def bench_look(rounds: int = 40) -> None:
 
     for cost in measure_looks(rounds, say=progress):
         typer.echo(
-            f"{cost.network}: a look {1e3 * cost.look:.3f} ms, a training step "
-            f"{1e3 * cost.step:.3f} ms; every {EVERY} steps it adds {cost.share:.2%} "
-            f"(medians of {cost.rounds})"
+            f"{cost.network}: one measurement {1e3 * cost.look:.3f} ms, a training "
+            f"step {1e3 * cost.step:.3f} ms; every {EVERY} steps it adds "
+            f"{cost.share:.2%} (medians of {cost.rounds})"
         )
 
 
 @app.command("step")
 def bench_step(
     shape: Annotated[
-        list[str] | None, typer.Option(help="nn-2, resnet-18 or gpt2-small; repeat.")
+        list[str] | None,
+        typer.Option(help="nn-2, resnet-18 or gpt2-small; may be repeated."),
     ] = None,
     threads: Annotated[
-        list[int] | None, typer.Option(help="Numbers of threads; repeat.")
+        list[int] | None, typer.Option(help="Numbers of threads; may be repeated.")
     ] = None,
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
     compiled: Annotated[bool, typer.Option(help="Include torch.compile.")] = True,
@@ -154,7 +155,7 @@ def bench_rules(
     effort: Annotated[float, typer.Option(help="Multiplies the rounds.")] = 1.0,
     as_json: JSON = False,
 ) -> None:
-    """Measure a step of AdamW with each rule of decay."""
+    """Measure a step of AdamW with each decay rule."""
     from adadecay.commands.step_tables import print_rules
 
     print_rules(effort=effort, as_json=as_json)

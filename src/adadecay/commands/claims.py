@@ -35,7 +35,7 @@ def claims(
         typer.echo(text_json.dumps([_plain(row) for row in rows], indent=1))
         return
     _print(rows)
-    typer.echo(f"Studies in {folder} that ask for the paper: {len(snapshots)}.")
+    typer.echo(f"Studies of the paper in {folder}: {len(snapshots)}.")
 
 
 def _plain(row: Any) -> dict[str, Any]:

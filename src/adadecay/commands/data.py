@@ -21,14 +21,13 @@ app = typer.Typer(help="List, fetch and verify datasets.", no_args_is_help=True)
 
 def _known(names: list[str]) -> list[str]:
     from adadecay.lab.datasets import DATASETS
+    from adadecay.lab.registry import offer
 
     for name in names:
-        try:
-            own = DATASETS.get(name).own
-        except ValueError as error:
-            stop(error, 2)
-        if own:
+        if ":" in name:
             stop(f"{name} is your own dataset: there is nothing to fetch or verify.", 2)
+        if name not in DATASETS:
+            stop(f"Unknown dataset {name!r}.{offer(name, DATASETS.names())}", 2)
     return list(dict.fromkeys(names))
 
 
@@ -55,7 +54,7 @@ def list_datasets(json: JSON = False) -> None:
         size = f"{each['bytes'] / 1e6:.1f} MB"
         state = f"{each['state']:<9} {each['place']}"
         typer.echo(f"{each['name']:<14} {rows:>16} {size:>9}  {state}")
-    typer.echo(f"Cache: {folder} (another one: set {VARIABLE})")
+    typer.echo(f"Cache: {folder} (set {VARIABLE} to change it)")
 
 
 def _state(name: str, path: Path) -> dict[str, str]:
@@ -81,7 +80,7 @@ def fetch(
     ],
     folder: Annotated[
         Path | None,
-        typer.Option(help="Read only this folder, with files that you downloaded."),
+        typer.Option(help="Read only from this folder of downloaded files."),
     ] = None,
     offline: Annotated[
         bool,
@@ -113,7 +112,7 @@ def verify_datasets(
         list[str] | None,
         typer.Argument(
             metavar="NAMES",
-            help="Which datasets; all that are cached when none is named.",
+            help="Datasets to verify. Default: all cached ones.",
         ),
     ] = None,
 ) -> None:
@@ -139,10 +138,10 @@ def _sound(name: str) -> bool:
     try:
         if name in CATALOG:
             source = shown(verify(path, CATALOG[name].parts))
-            typer.echo(f"{name}: sound, {path} (from {source})")
+            typer.echo(f"{name}: OK, {path} (from {source})")
         else:
             DATASETS.get(name).load()()
-            typer.echo(f"{name}: sound, in scikit-learn")
+            typer.echo(f"{name}: OK, in scikit-learn")
     except FileNotFoundError:
         typer.echo(f"{name}: not in the cache, {path}")
         return False

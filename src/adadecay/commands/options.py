@@ -57,8 +57,8 @@ OPTIONS = {
     ],
     "trials": _option(
         int | None,
-        "Paired trials. This option and those below make a variant of the study, with "
-        "a name of its own.",
+        "Paired trials. This option and those below create a variant of the study "
+        "with its own name.",
         min=1,
     ),
     "epochs": _option(int | None, "Epochs.", min=1),

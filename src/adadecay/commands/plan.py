@@ -19,8 +19,8 @@ Measure = Annotated[
     bool,
     typer.Option(
         "--measure",
-        help="Time a few batches of what was never run, and keep that for later "
-        "estimates; imports your modules.",
+        help="Time a few batches of settings that have not run yet, and keep the "
+        "timings for later estimates. Imports your modules.",
     ),
 ]
 Detect = Annotated[
@@ -34,8 +34,8 @@ Detect = Annotated[
 Deviation = Annotated[
     float | None,
     typer.Option(
-        help="Standard deviation of paired differences, instead of the one of the "
-        "trials that are done.",
+        help="Standard deviation of paired differences, instead of the one estimated "
+        "from finished trials.",
         show_default=False,
     ),
 ]
@@ -149,8 +149,8 @@ def _print_needed(
     found = {"any cell": (deviation, 0)} if deviation else _deviations(study)
     if not found:
         typer.echo(
-            "How many trials would find it is not known: no cell has two pairs of "
-            "trials with a score yet. Give --deviation."
+            "Cannot estimate the number of trials: no cell has two scored pairs yet. "
+            "Give --deviation."
         )
         return
     most, count = 0, _count_comparisons(study)

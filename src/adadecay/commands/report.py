@@ -30,10 +30,10 @@ def report(
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Also CSV tables.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Renew the page while the study runs.")
+        bool, typer.Option("--watch", help="Update the page while the study runs.")
     ] = False,
     every: Annotated[
-        float, typer.Option(min=1, help="Seconds between renewals, with --watch.")
+        float, typer.Option(min=1, help="Seconds between updates, with --watch.")
     ] = 15.0,
     trim: Annotated[
         float, typer.Option(min=0, max=0.45, help="Share cut from each tail.")
@@ -68,7 +68,9 @@ def _refuse_empty(study: "Study", path: Path) -> None:
     states = read_states(study.plan, study.folder)
     earlier = count_earlier(study.plan, states, study.folder)
     why = f" {describe_earlier(earlier)}" if earlier else ""
-    then = f"{path} stays as it is" if path.exists() else "there is nothing to report"
+    then = (
+        f"{path} is left unchanged" if path.exists() else "there is nothing to report"
+    )
     name_variants(study)
     stop(f"no trial of {study.name} has finished, so {then}.{why}", 2)
 

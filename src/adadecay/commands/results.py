@@ -19,12 +19,16 @@ def results(
     study: "Study",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Path without suffix. Default: its name."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output path without suffix. Default: the study's name.",
+        ),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            help="A folder: keep there what a report needs, small enough to commit.",
+            help="Folder for a snapshot: what a report needs, small enough to commit.",
             show_default=False,
         ),
     ] = None,

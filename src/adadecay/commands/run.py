@@ -23,7 +23,7 @@ Workers = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Processes; 0 runs in this one. Default: one a core or GPU.",
+        help="Worker processes; 0 runs in this process. Default: one per core or GPU.",
         show_default=False,
     ),
 ]
@@ -32,11 +32,11 @@ Device = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="torch threads per worker.")]
 Compile = Annotated[
-    bool, typer.Option("--compile", help="Networks go through torch.compile.")
+    bool, typer.Option("--compile", help="Compile networks with torch.compile.")
 ]
 Benchmark = Annotated[
     bool,
-    typer.Option("--cudnn-benchmark", help="cuDNN takes its fastest algorithms."),
+    typer.Option("--cudnn-benchmark", help="Let cuDNN choose its fastest algorithms."),
 ]
 Seconds = Annotated[
     float, typer.Option(min=0, help="Seconds between checkpoints of a trial.")
@@ -57,7 +57,9 @@ Have = Annotated[
         show_default=False,
     ),
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Print plain lines instead of a live view.")
+]
 
 
 @on_study
@@ -108,7 +110,7 @@ def run(
 
 
 def _refuse(option: str, value: str | None, allowed: str) -> NoReturn:
-    message = f"{value!r} is none of {allowed}."
+    message = f"{value!r} is not one of {allowed}."
     raise typer.BadParameter(message, param_hint=option)
 
 
@@ -156,10 +158,10 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
     if outcome.done and not outcome.interrupted:
         print_verdict(analyse(load(study)))
     if outcome.interrupted:
-        typer.echo(f"Interrupted; epochs in flight were saved. {how_to_go_on()}")
+        typer.echo(f"Interrupted; the running epochs were saved. {how_to_go_on()}")
     elif outcome.failed:
         failed = plural(len(outcome.failed), "trial")
-        first = "Fix the error, then go on with"
+        first = "Fix the error, then resume with"
         typer.echo(f"{failed} failed. {how_to_go_on(first)}")
     return outcome
 
@@ -186,7 +188,7 @@ def print_verdict(analysis: "Analysis", start: str = "") -> None:
         typer.echo(f"  and {len(found) - MOST} more, which the report shows")
 
 
-def how_to_go_on(first: str = "To go on") -> str:
+def how_to_go_on(first: str = "To resume") -> str:
     """Name the command that resumes this one."""
     return f"{first}: adadecay {shlex.join(sys.argv[1:])}"
 

@@ -44,7 +44,7 @@ def selftest(
         **_describe(place),
         "θ, worst error": f"{found.theta_error:.1e}",
         "steps, worst error": f"{found.step_error:.1e}",
-        "α = 0 is SGD": "to the bit" if found.same_bits_as_sgd else "not to the bit",
+        "α = 0 is SGD": "bit for bit" if found.same_bits_as_sgd else "not bit for bit",
         "CUDA graph": captured[found.captured],
         "speed": f"{found.bytes_per_second / 1e9:.1f} GB/s of 24 bytes per parameter, "
         f"{found.ratio:.2f} × the time of fused SGD",

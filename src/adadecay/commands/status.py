@@ -34,7 +34,7 @@ def print_all(folder: "Path | None", json: bool) -> None:
     if json:
         print_json(rows)
     elif not rows:
-        typer.echo(f"No study was run into {folder} yet.")
+        typer.echo(f"No study has been run in {folder} yet.")
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in ("study", "done", "failed", "diverged", "title"):
@@ -159,7 +159,8 @@ def print_status(study: "Study", *, traces: bool = True) -> bool:
     console = Console()
     console.print(summary_table(summarize(plan, states), plan.score))
     for (kind, reason), names in _reasons(plan.unique, states, traces=traces).items():
-        alike = f"{len(names)} trials {kind} alike" if len(names) > 1 else kind
+        several = f"{len(names)} trials {kind} with the same error"
+        alike = several if len(names) > 1 else kind
         more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
         where = escape(", ".join(names[:MOST]) + more)
         console.print(f"[red]{alike}[/red]: {where}", highlight=False, soft_wrap=True)

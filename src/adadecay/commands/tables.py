@@ -17,12 +17,12 @@ STATUSES = ("done", "diverged", "failed", "running", "waiting")
 def describe_estimate(estimate: Estimate, workers: int) -> str:
     """Describe an estimate of the time left, and its basis."""
     if not estimate.seconds and not estimate.unknown:
-        return "Nothing is left to do."
+        return "Nothing left to run."
     on = f"on {plural(workers, 'worker')}"
     unknown = plural(estimate.unknown, "trial")
     if not estimate.seconds:
         return (
-            f"Time left: not known, since no epoch of this kind was measured here yet "
+            "Time left: unknown; no such epoch has been measured on this machine yet "
             f"({unknown}, {on}): try --measure."
         )
     text = f"Time left: about {duration(estimate.seconds)} {on}"

@@ -216,8 +216,8 @@ class Engine:
             raise error
         self._failed = True
         warnings.warn(
-            "AdaDecay's GPU kernels do not work here, so its steps go through torch's "
-            f"operations: {type(error).__name__}: {error}",
+            "AdaDecay's GPU kernels do not work here, so steps use torch's operations "
+            f"instead: {type(error).__name__}: {error}",
             stacklevel=4,
         )
 

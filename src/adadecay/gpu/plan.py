@@ -136,8 +136,8 @@ class Plan:
         """
         if self._reserve is None:
             raise RuntimeError(
-                "a step of AdaDecay is captured in a CUDA graph that was not taken "
-                "before: take one step outside of the capture, before each capture"
+                "this step is being captured in a CUDA graph, but no step ran outside "
+                "the capture first: run one step outside before each capture"
             )
         pinned, table = self._reserve
         self._captured.append(self._reserve)

@@ -23,7 +23,7 @@ def unavailable_reason() -> str | None:
     """Return why there is no GPU engine here, or None where there is."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "none":
-        return f"{VARIABLE}=none switches it off; unset it"
+        return f"{VARIABLE}=none turns it off; unset the variable to use it"
     if wanted:
         raise ValueError(f"{VARIABLE}={wanted!r} must be none, or not set")
     try:

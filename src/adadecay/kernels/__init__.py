@@ -18,7 +18,7 @@ def _load() -> tuple[Any, str | None]:
     """Return the module, or None and the reason in one sentence."""
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "none":
-        return None, f"{VARIABLE}=none switches it off; unset it"
+        return None, f"{VARIABLE}=none turns it off; unset the variable to use it"
     if wanted and wanted not in INSTRUCTION_SETS:
         allowed = ", ".join(INSTRUCTION_SETS)
         raise ValueError(f"{VARIABLE}={wanted!r} must be one of {allowed} or none")
@@ -26,8 +26,8 @@ def _load() -> tuple[Any, str | None]:
         module = importlib.import_module("adadecay.kernels._native")
     except ImportError as error:
         reason = "this build of adadecay has no native kernel"
-        advice = "reinstall adadecay where a C++17 compiler is, or leave fused=None"
-        return None, f"{reason} ({error}); {advice}"
+        advice = "reinstall adadecay on a machine with a C++17 compiler"
+        return None, f"{reason} ({error}); {advice}, or leave fused=None"
     if wanted and wanted not in module.forms():
         able = ", ".join(module.forms())
         raise ValueError(f"{VARIABLE}={wanted} needs a CPU that has it; here: {able}")

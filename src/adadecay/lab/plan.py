@@ -109,7 +109,7 @@ def make_plan(spec: StudySpec) -> Plan:
     (cell, twice), count = named.most_common(1)[0]
     if count > 1:
         raise ValueError(
-            f"{twice!r} stands twice in the cell {cell!r}: give one of them another "
+            f"{twice!r} appears twice in the cell {cell!r}: give one of them another "
             f"label, or leave it out."
         )
     seeds = [trial_seed(spec.seed, k) for k in range(max(c.trials for c in conditions))]

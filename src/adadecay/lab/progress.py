@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from adadecay.lab.study import Study
 
-STOPPING = "Stopping after the epochs in flight; once more breaks off at once."
+STOPPING = "Finishing the running epochs; press Ctrl-C again to stop at once."
 QUIET = 10.0  # seconds between plain lines when no trial ends
 
 
@@ -83,7 +83,7 @@ class Tally:
             case Lost():
                 return f"{name(trial)}: {event.reason}"
             case Stopped():
-                return f"{name(trial)}: saved, to go on later"
+                return f"{name(trial)}: saved; can be resumed"
 
     def _epoch(self, trial: Trial, event: EpochDone) -> str:
         row, definition = event.row, trial.definition

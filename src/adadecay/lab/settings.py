@@ -106,7 +106,7 @@ def _text(value: Any) -> str:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise ValueError(
-            "an argument is infinite or no number, and cannot be part of a trial's name"
+            "an argument is infinite or NaN, and cannot be part of a trial's name"
         ) from None
 
 
@@ -245,11 +245,12 @@ def default_baseline(settings: Sequence[Setting]) -> str | None:
 def nothing_compared(baseline: str | None, labels: Sequence[str]) -> str:
     """Return why a study of these optimizers compares nothing, and what to do."""
     if len(labels) < 2:
-        return f"Nothing is compared: the study has only {', '.join(labels) or 'none'}."
+        found = f"only {labels[0]}" if labels else "no optimizers"
+        return f"Nothing is compared: the study has {found}."
     if baseline is None:
         return "Nothing is compared: the study has no baseline."
     return (
-        f"Nothing is compared: the baseline {baseline!r} stands for every optimizer of "
+        f"Nothing is compared: the baseline {baseline!r} matches every optimizer of "
         f"the study ({', '.join(labels)}). Give one of them a label, and name that "
         "label as the baseline."
     )
@@ -265,7 +266,7 @@ def unequal_schedules(settings: Iterable[Setting]) -> str:
     told = "; ".join(f"{name} for {', '.join(who)}" for name, who in found.items())
     return (
         f"The learning rates follow different schedules: {told}. Set schedule for the "
-        "whole study to compare at the same one."
+        "whole study to use the same one for all."
     )
 
 

@@ -58,8 +58,11 @@ class Named(BaseModel):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
-        if not all(map(as_list, self.arguments.values())):
-            raise ValueError(f"an empty list leaves nothing of {self.name!r}")
+        for key, value in self.arguments.items():
+            if not as_list(value):
+                raise ValueError(
+                    f"the list {key} is empty, so no {self.name!r} is left"
+                )
         return self
 
     def grid(self) -> Iterator[dict[str, Any]]:
@@ -139,7 +142,7 @@ class Resources(BaseModel):
     @classmethod
     def _whole(cls, value: float | None) -> float | None:
         if value is not None and value > 1 and value % 1:
-            raise ValueError("must be a whole number where it is above 1")
+            raise ValueError("must be a whole number if above 1")
         return value
 
 
@@ -215,5 +218,5 @@ def _check_trainer(spec: StudySpec) -> None:
     for key in keys:
         if getattr(spec, key) != StudySpec.model_fields[key].default:
             raise ValueError(
-                f"{key} has no meaning with a trainer, which does the training itself"
+                f"{key} cannot be used with a trainer, which does the training itself"
             )

@@ -200,19 +200,19 @@ def _inconsistent(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
     names = {name for table in tables for name in optimizer_names(table)}
     baseline = values.get("baseline")
     if isinstance(baseline, str) and names and baseline not in names:
-        message = f"{baseline!r} is none of the study's optimizers."
+        message = f"{baseline!r} is not one of the study's optimizers."
         yield error_at(["baseline"], message + offer(baseline, sorted(names)))
     given = {key for table in tables for key in table}
     given -= {"name", "label", "rule", "schedule"}
     for argument in as_list(values.get("chosen", ())) if tables else ():
         if argument not in given:
-            message = f"{argument!r} is given to none of the optimizers."
+            message = f"{argument!r} is not an argument of any optimizer in the study."
             yield error_at(["chosen"], message + offer(str(argument), sorted(given)))
     score = str(values.get("score"))
     if not values.get("chosen") or values.get("holdout"):
         return
     if not values.get("trainer"):
-        message = "needs data to choose on: hold some out, as holdout = 0.1"
+        message = "needs held-out data to choose on: set holdout = 0.1"
         yield error_at(["chosen"], message)
     elif not score.startswith("test_"):
         message = f"needs a trainer that yields validation_{score}, measured on "
@@ -254,14 +254,15 @@ def find_extreme(value: Any, loc: list[Any]) -> tuple[list[Any], str] | None:
     if type(value) is int and not -LARGEST <= value < LARGEST:
         return loc, "an integer must fit into 64 bits"
     if isinstance(value, str) and shown(value) != value:
-        return loc, f"{_short(value)} holds characters that cannot be shown"
+        return loc, f"{_short(value)} contains characters that cannot be shown"
     if len(loc) > DEEPEST:
         return loc[:4], "lists or tables are nested too deeply"
     if isinstance(value, dict | list | tuple):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key in value if isinstance(value, dict) else ():
             if shown(str(key)) != str(key):
-                return loc, f"the key {_short(key)} holds what cannot be shown"
+                key = _short(key)
+                return loc, f"the key {key} contains characters that cannot be shown"
         return next(filter(None, (find_extreme(v, [*loc, k]) for k, v in pairs)), None)
     return None
 

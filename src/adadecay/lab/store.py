@@ -42,16 +42,16 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         kind, text = StoreError, ""
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            text = "it cannot be written. Give a folder that can with --results"
+            text = "it cannot be written. Choose a writable folder with --results"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
-            text = "a file stands where a folder is needed. Give another --results"
+            text = "a file is in the way of the folder. Choose another --results"
         else:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             kind = StoreLostError
             text = "the disk is full" if full else str(error.strerror)
             text += ". Nothing that was finished is lost: "
             text += "free some space and " if full else ""
-            text += "give the same command again to go on"
+            text += "run the same command again to resume"
         if error.filename and Path(error.filename) != path:
             text = f"{error.filename}: {text}"
         raise kind(f"Results at {path}: {text}.") from error

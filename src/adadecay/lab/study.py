@@ -74,7 +74,7 @@ class Study:
         self.folder = Path(results) if results is not None else default_results()
         if source is not None and keys:
             raise TypeError(
-                f"A study is read from {source!r} or made from keys, not both; "
+                f"Pass either a file or name ({source!r}) or keys, not both; "
                 f"Study(...).vary({', '.join(keys)}=…) changes one."
             )
         self.file: Path | None = None
@@ -290,11 +290,11 @@ def make_engine(
 ) -> Engine:
     """Choose the engine: processes on this machine, this process itself, or Ray."""
     if engine not in ENGINES:
-        raise SpecError(f"engine {engine!r} is none of {', '.join(ENGINES)}.")
+        raise SpecError(f"engine {engine!r} is not one of {', '.join(ENGINES)}.")
     if engine == "ray":
         return _make_cluster_engine(study, workers, settings, address)
     if address is not None:
-        raise SpecError(f"address {address!r} has no meaning without engine ray.")
+        raise SpecError(f"address {address!r} cannot be used without engine ray.")
     if settings.device == "cuda":
         import torch
 

@@ -179,8 +179,8 @@ def check_code(definition: TrialDefinition) -> None:
         if part.source and part.source != _imported_digest(part.name):
             raise RuntimeError(
                 f"the code of {part.name!r} has changed since this process imported "
-                f"it, or since the study was planned: start Python anew, and give the "
-                f"study again."
+                f"it, or since the study was planned: restart Python and run the study "
+                f"again."
             )
 
 

@@ -71,12 +71,12 @@ def open_arrays(
             f"folder in {VARIABLE}"
         ) from None
     except Exception as error:  # a foreign header fails in many ways
-        raise BadDataError(f"{path} is no array of NumPy, or a part of one") from error
+        raise BadDataError(f"{path} is not a complete NumPy array") from error
     same = record.dtype == _record_type(parts) and record.shape == ()
     if not same or record["digest"] != joint_digest(parts).encode():
         raise BadDataError(f"{path} was written for other data")
     if path.stat().st_size != record.offset + record.nbytes:
-        raise BadDataError(f"{path} has more bytes than belong")
+        raise BadDataError(f"{path} has extra bytes at the end")
     arrays = {name: record[name].view(np.ndarray) for name in parts}
     return arrays, bytes(record["source"][()]).decode(errors="replace")
 

@@ -74,7 +74,7 @@ def download(url: str, folder: Path, known_hash: str, *, progress: Progress) -> 
     except requests.RequestException as error:
         raise SourceError(f"the transfer failed ({str(error)[:300]})") from error
     except ValueError as error:
-        raise BadDataError(f"{name} has another SHA-256 than the published") from error
+        raise BadDataError(f"{name} does not have the published SHA-256") from error
     finally:
         bar.close()
 
@@ -137,7 +137,7 @@ def _run(command: list[str], folder: Path, seconds: float) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {seconds:g} s"
+        return f"timed out after {seconds:g} s"
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     wrong = [line for line in lines if "error" in line.lower() or line[:2] == "E:"]
     first = (wrong or lines or [f"exit status {done.returncode}"])[0]

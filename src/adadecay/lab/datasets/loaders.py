@@ -215,9 +215,9 @@ def _read_rows(where: str, rows: Any) -> list[NDArray[Any]]:
         floats = again[0].dtype.kind in "fc"
         if not np.array_equal(again[0], before[0], equal_nan=floats):
             warnings.warn(
-                f"{where} gives another input each time it is asked for row {index}; "
-                f"it is read once, which freezes its random transform: return a "
-                f"mapping with a batch function 'augment' instead.",
+                f"{where} returns a different input each time row {index} is read; "
+                f"the lab reads rows once, which freezes its random transform: return "
+                f"a mapping with a batch function 'augment' instead.",
                 FrozenTransformWarning,
                 stacklevel=5,
             )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from adadecay.lab.files import Checkpoint
 from adadecay.lab.plan import Trial
 
-AGAIN = "Nothing that was finished is lost: give the same command again to go on."
+AGAIN = "Nothing that was finished is lost: run the same command again to resume."
 
 
 class EngineError(RuntimeError):

@@ -38,7 +38,7 @@ NAME: Final = "adadecay-worker-"
 CAUSES: Final = {
     signal.SIGKILL: "killed from outside, or by the system for lack of memory",
     signal.SIGILL: "an instruction that this processor does not have",
-    signal.SIGBUS: "memory that could not be provided",
+    signal.SIGBUS: "often a lack of memory",
     signal.SIGSEGV: "a fault in compiled code",
 }
 
@@ -183,8 +183,8 @@ class LocalEngine(Engine):
         self._stillborn += not worker.spoke
         if self._stillborn > MOST_STILLBORN:
             raise EngineDiedError(
-                f"Workers end before they begin with a trial: {reason}. What they "
-                f"printed above says why."
+                f"Workers exit before starting a trial: {reason}. What they printed "
+                f"above says why."
             )
         return Lost(str(worker.trial), reason)
 

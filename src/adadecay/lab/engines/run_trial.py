@@ -104,7 +104,7 @@ def _run(
         if stop:
             yield Stopped(job.trial.id)
             return
-    raise RuntimeError(f"training ended before its {training.count} epochs were over")
+    raise RuntimeError(f"training ended before all {training.count} epochs were done")
 
 
 def _go_on(
@@ -116,10 +116,10 @@ def _go_on(
     there = checkpoint.environment
     changed = [k for k in {**here, **there} if here.get(k) != there.get(k)]
     if changed:
-        what = ", ".join(f"{key} was {there.get(key)}" for key in changed)
-        return 0, f"started again: {what}, and is {here.get(changed[0])}"
+        what = (f"{key} was {there.get(key)} and is {here.get(key)}" for key in changed)
+        return 0, f"started again: {', '.join(what)}"
     if not training.load(bytes(checkpoint.payload)):
-        return 0, "started again: it offers no checkpoint that could be read"
+        return 0, "started again: it has no checkpoint that can be read"
     return checkpoint.epoch, ""
 
 

@@ -87,8 +87,8 @@ class Optimizers(Registry):
         rule, decoupled = rest.pop("rule"), rest.pop("decoupled", True)
         if decays:
             raise ValueError(
-                f"Optimizer {owner} has a decay of its own and takes no rule: give the "
-                "rule to another, such as 'sgd' or 'torch.optim:AdamW'."
+                f"Optimizer {owner} has its own decay and accepts no rule: use the "
+                "rule with another optimizer, such as 'sgd' or 'torch.optim:AdamW'."
             )
         read_argument("decoupled").check(decoupled, owner=f"optimizer {owner}")
         checked = check_rules(rule, owner=f"optimizer {owner}", decoupled=decoupled)

@@ -52,10 +52,11 @@ def _of_choices(analysis: Analysis) -> Iterator[Caveat]:
     if cells:
         data = f"{100 * share:g} % of the training set, held out"
         found = "; ".join(f"{cell}: {', '.join(won)}" for cell, won in cells.items())
+        were = "was" if len(chosen) == 1 else "were"
         text = (
-            f"{' and '.join(chosen)} was chosen for each optimizer on "
-            f"{data if share else 'held-out data'}; scores are of the test set. Chosen "
-            f"in {found}."
+            f"{' and '.join(chosen)} {were} chosen for each optimizer on "
+            f"{data if share else 'held-out data'}; scores are on the test set. Chosen "
+            f"settings in {found}."
         )
         yield Caveat("Chosen on held-out data", text)
     if edges:
@@ -69,7 +70,7 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
     planned = plural(have["planned"], "trial")
     if not analysis.finished:
         text = (
-            f"Finished: {have['done']:,} of {planned}. Only they are shown; numbers, "
+            f"Finished: {have['done']:,} of {planned}. Only these are shown; numbers, "
             "intervals and verdicts will change."
         )
         yield Caveat("Unfinished study", text, grave=True)
@@ -79,7 +80,7 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
         yield Caveat("Unequal schedules", text, grave=True)
     text = without_partner(arms, analysis.baseline, data.chosen)
     if text and not data.paper:
-        yield Caveat("Without a partner", text, grave=True)
+        yield Caveat("Settings not compared", text, grave=True)
     if reasons and analysis.data.paper:
         text = (
             f"Different from the paper: {', '.join(reasons)}. Affected results are "
@@ -144,6 +145,6 @@ def _coverage(pairs: list[int]) -> str:
     return (
         f"The comparisons have {many} pairs. In simulations with {size} pairs{known}, "
         "95 % intervals contained the true difference 95 % of the time in most cases, "
-        f"and {held:.0f} % of the time in the worst one: where only one of the "
-        "optimizers sometimes ends badly."
+        f"and {held:.0f} % of the time in the worst case, where only one of the "
+        "optimizers has trials that end badly."
     )

@@ -20,14 +20,16 @@ FORESTS: Final = Section(
     "differences",
     "Differences",
     "Dots are trimmed means of paired differences, the first minus the second; bars "
-    "are their Holm-adjusted 95 % intervals. Right of 0 the first is better; AdaDecay "
-    "comes first where it is compared. The colour is the verdict; grey is undecided.",
+    "are their Holm-adjusted 95 % intervals. To the right of 0, the first is better; "
+    "AdaDecay comes first where it is compared. The colour is the verdict; grey means "
+    "undecided.",
 )
 OVERVIEW: Final = Section(
     "overview",
     "AdaDecay against SGD and the controls",
-    "Difference in points, with the 95 % interval adjusted for all comparisons. Right "
-    "of 0 AdaDecay is better. Grey is undecided; diamonds are the paper's.",
+    "Difference in points, with the 95 % interval adjusted for all comparisons. To "
+    "the right of 0, AdaDecay is better. Grey means undecided; diamonds show the "
+    "paper's differences.",
 )
 DIRECTION: Final = "difference (right: the first is better)"
 # Long names stand on two lines.

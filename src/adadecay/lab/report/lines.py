@@ -25,15 +25,15 @@ EFFECTIVE: Final = Section(
     "effective-decay",
     "Over the effective decay",
     "Trimmed mean over trials with its 95 % interval, over λ times the mean of θ: at "
-    "the same λ an optimizer that decays less is further to the left. Where only "
-    "the size of the decay matters, all lie on one curve; a point clearly "
-    "above it suggests that the pattern matters, too.",
+    "the same λ an optimizer that decays less is further to the left. If only "
+    "the size of the decay mattered, all points would lie on one curve; a point "
+    "clearly above it suggests that the pattern matters, too.",
 )
 THETA: Final = Section(
     "theta",
     "What θ does",
     "Mean θ over layers and trials at each epoch; the band goes from the lowest to the "
-    "highest layer. SGD's is 1.",
+    "highest layer. θ is 1 for SGD.",
 )
 HIDING: Final = "indexof(hidden, datum.optimizer) < 0"
 _WORDS: Final = {

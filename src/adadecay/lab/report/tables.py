@@ -177,7 +177,7 @@ def _maximum(numbers: Numbers, row: Row) -> str:
 
 AVERAGE_HELP = "trimmed mean of the last 10 % of epochs"
 BEST_HELP = "over all epochs and trials: chosen on the test set"
-PAPER_HELP = "compares only at equal numbers of trials"
+PAPER_HELP = "comparable only with equal numbers of trials"
 LOST_HELP = "failed, diverged or unfinished trials"
 ARM_COLUMNS = (
     Column("Cell", "where"),

@@ -90,7 +90,8 @@ def effect_words(comparison: Comparison, numbers: Numbers) -> str:
 def power_words(comparison: Comparison, numbers: Numbers) -> str:
     """Return why nothing was found: what is missing, or what would be detected."""
     if comparison.interval is None:
-        return f"{comparison.notes[0]}.".capitalize() if comparison.notes else ""
+        note = comparison.notes[0] if comparison.notes else ""
+        return f"{note[:1].upper()}{note[1:]}." if note else ""
     if comparison.effect in VERBS or not comparison.smallest:
         return ""
     return (
@@ -106,8 +107,8 @@ def chosen_words(comparison: Comparison, numbers: Numbers) -> str:
         f"{comparison.ours.label} and {comparison.other.label} have no setting "
         "in common, so each is shown at the setting with the best score: "
         f"{numbers.gap(comparison.difference)}{numbers.unit} over "
-        f"{plural(comparison.pairs, 'pair')}. A choice on the scores shown favours "
-        "whoever tried more settings: there is no verdict. With holdout = 0.1 the "
+        f"{plural(comparison.pairs, 'pair')}. Choosing on these scores favours the "
+        "optimizer with more settings, so there is no verdict. With holdout = 0.1 the "
         "choice is made on held-out data."
     )
 
@@ -151,7 +152,7 @@ def _without_scores(analysis: Analysis) -> str:
     if not done + diverged:
         return "No trial has finished yet: there is nothing to judge."
     why = [f"{diverged} diverged"] if diverged else []
-    why += [f"{done} without a number in the last epochs"] if done else []
+    why += [f"{done} with no score in the last epochs"] if done else []
     return (
         f"{plural(done + diverged, 'trial')} finished without a score: "
         f"{', '.join(why)}."

@@ -198,7 +198,7 @@ def _notes(
     if pairs == 0:
         yield "no finished pair of trials"
     elif pairs == 1:
-        yield "one pair of trials has no interval"
+        yield "no interval from a single pair"
     elif least > 1 - LEVEL:
         yield f"{pairs} pairs: a sign-flip test cannot go below p = {least:.2g}"
     if ours.scores.size != other.scores.size:
@@ -213,6 +213,6 @@ def _notes(
         gap = ours.sign * (first - second)
         if gap * difference < 0:
             yield (
-                f"the averages differ the other way, by {abs(gap):.3g}: each leaves "
-                "out its own extreme trials"
+                f"the averages differ in the other direction, by {abs(gap):.3g}, "
+                "because each trims its own extreme trials"
             )

@@ -105,7 +105,7 @@ def shortened_in(arm: Arm) -> tuple[str, ...]:
         reasons.append(f"batches of {batch} instead of {paper.BATCH_SIZE}")
     width = arm.get("network.width", 1)
     if width < 1:
-        reasons.append(f"{width:g} of the width")
+        reasons.append(f"{width:g} times the width")
     return tuple(reasons)
 
 

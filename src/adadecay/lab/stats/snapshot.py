@@ -60,8 +60,8 @@ def keep(study: Study, folder: str | Path, tables: Tables | None = None) -> list
         old = read_snapshot(folder)
         if old.study != data.study:
             raise StoreError(
-                f"{folder} holds a snapshot of {old.study!r}, which trials of "
-                f"{data.study!r} cannot join: give another folder."
+                f"{folder} holds a snapshot of {old.study!r}; trials of {data.study!r} "
+                f"cannot be added to it: choose another folder."
             )
         data = merge(old, data, study.plan)
     folder.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,8 @@ RULES: Final = {
     Verdict.CONTRADICTED: "hi < 0",
     Verdict.NOT_FOUND: "lo ≤ 0 ≤ hi, and Δ is rejected as too large",
     Verdict.INCONCLUSIVE: "neither 0 nor Δ is rejected",
-    Verdict.NOT_COMPARABLE: "fewer epochs, less width or less data than the paper",
+    Verdict.NOT_COMPARABLE: "fewer epochs, less width, less data or other batches than "
+    "in the paper",
 }
 EFFECT_RULES: Final = {
     Effect.HELPS: "lo > 0",
@@ -56,7 +57,7 @@ CLAIM_RULES: Final = {
     Verdict.NOT_COMPARABLE: "none of its comparisons is comparable",
     Verdict.NOT_TESTED: "this study has none of its comparisons",
     Verdict.INCONCLUSIVE: "some of its comparisons are inconclusive, not comparable or "
-    "not run, and none speaks against it",
+    "not run, and none is contradicted or not found",
 }
 
 

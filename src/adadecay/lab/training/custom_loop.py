@@ -111,7 +111,7 @@ class CustomTraining(Training):
         if not isinstance(loop, Iterator):
             raise TypeError(
                 f"The trainer {self.name!r} must be a "
-                f"generator that yields a dictionary an epoch, not return {loop!r}."
+                f"generator that yields one dictionary per epoch, not return {loop!r}."
             )
         for epoch in range(start, self.count):
             self.epoch = epoch
@@ -144,8 +144,8 @@ class CustomTraining(Training):
         for key, value in values.items():
             if key in LABS or not str(key).isprintable():
                 raise ValueError(
-                    f"The trainer {name!r} yields {str(key)!r}, which the lab keeps "
-                    f"for itself or cannot show; call it something else."
+                    f"The trainer {name!r} yields {str(key)!r}, which is reserved or "
+                    f"cannot be shown; use another name."
                 )
             if key not in COUNTED:
                 row[str(key)] = _number(value, key, name)

@@ -178,10 +178,10 @@ def cause_of_loss(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     cause = getattr(error, "cause", None)  # of a RayTaskError, which is a traceback
     if isinstance(cause, Exception):
-        return f"the worker could not begin: {type(cause).__name__}: {cause}"
+        return f"the worker could not start: {type(cause).__name__}: {cause}"
     match type(error).__name__:
         case "WorkerCrashedError":
-            return "the worker died: killed from outside, or of a fault"
+            return "the worker died: it was killed or crashed"
         case "NodeDiedError":
             _, _, address = text.partition("Node IP: ")
             where = f" ({address.split(',')[0]})" if address else ""

@@ -139,8 +139,8 @@ def loopback_allowed() -> Iterator[None]:
 def _join(ray: Any, address: str, variables: dict[str, str], own: list[str]) -> None:
     if address.startswith("ray://"):
         raise EngineError(
-            f"{address} is an address for Ray's client, over which results cannot be "
-            f"streamed: run the command on a node of the cluster with --address auto."
+            f"{address} is an address for Ray's client, which cannot stream results: "
+            f"run the command on a node of the cluster with --address auto."
         )
     options: dict[str, Any] = dict(QUIET)
     if address != "auto":
