@@ -72,7 +72,7 @@ def test_a_closure_that_raises_changes_nothing():
 
 def test_too_large_a_decay_is_warned_of_once(monkeypatch):
     monkeypatch.setattr(groups, "_warned", set())
-    with pytest.warns(UserWarning, match=r"lr=1.0 and weight_decay=0.5.*changes its"):
+    with pytest.warns(UserWarning, match=r"lr=1.0 and weight_decay=0.5.*changes sign"):
         optimizer = AdaDecay([parameter()], lr=1.0, weight_decay=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
