@@ -449,3 +449,28 @@ def test_only_on_the_command_line():
     for wrong in ("network", "width=3", "network="):
         with pytest.raises(SpecError, match="must be KIND=NAME"):
             parse_only([wrong])
+
+
+def direction(**keys):
+    trainer = {"name": "mine", "optimizers": ["sgd"]}
+    return StudySpec(**trainer, **keys).larger_is_better
+
+
+def test_a_loss_that_is_the_score_is_better_where_it_is_smaller():
+    cells = ({"dataset": "digits", "network": "nn-2"},)
+    assert direction(cells=cells) is True
+    assert direction(cells=cells, loss="own:mse") is False
+    assert direction(cells=cells, loss="own:mse", larger_is_better=True) is True
+    assert direction(cells=cells, loss="own:mse", metric="own:r2") is True
+
+
+@pytest.mark.parametrize("name", ["mse", "val_loss", "Perplexity", "error_rate"])
+def test_the_direction_of_a_score_is_asked_for_where_its_name_leaves_doubt(name):
+    cells = ({"dataset": "digits", "network": "nn-2"},)
+    own = [{"cells": cells, "metric": f"own:{name}"}]
+    own += [{"trainer": "own:train", "score": name}]
+    for keys in own:
+        with pytest.raises(ValueError, match=f"is a smaller {name} better"):
+            direction(**keys)
+        assert direction(**keys, larger_is_better=False) is False
+    assert direction(trainer="own:train", score="lossless_share") is True

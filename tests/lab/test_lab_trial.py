@@ -288,12 +288,21 @@ def test_a_loss_alone_is_the_score(tmp_path):
         dataset="lab_own:lines",
         network="lab_own:line_network",
         loss="lab_own:squared_error",
-        larger_is_better=False,
     )
+    assert str(study.folder) in study.verdict(), "where no trial has finished yet"
     run(study, workers=0)
     table = study.results()
     assert table["score"].to_list() == table["test_loss"].to_list()
     assert set(table["score_name"]) == {"loss"}
+    assert study.spec.larger_is_better is False
+
+
+def test_numbers_are_not_scored_as_classes(tmp_path):
+    keys = {"dataset": "lab_own:lines", "network": "lab_own:line_network"}
+    outcome = run(small_study(tmp_path, "sgd", **keys), workers=0)
+    (reason,) = set(outcome.failed.values())
+    assert "lines are float" in reason
+    assert "accuracy need classes: give the study a loss of your own" in reason
 
 
 def test_precisions(tmp_path):

@@ -163,7 +163,7 @@ def _print_needed(
         needed = pairs_needed(detect, spread, comparisons=count)
         most = max(most, needed)
         typer.echo(
-            f"{cell}: {needed} trials find a difference of {detect:g} with a "
+            f"{cell}: {needed} trials would find a difference of {detect:g} with a "
             f"probability of 80 % ({family}; standard deviation of paired differences "
             f"{spread:.2g}{source})."
         )

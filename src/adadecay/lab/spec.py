@@ -22,6 +22,9 @@ FROZEN = ConfigDict(extra="forbid", frozen=True, strict=True)
 OPEN = ConfigDict(extra="allow", frozen=True, strict=True)
 MOST_POINTS = 10_000  # of a grid of rules that are tried before it is planned
 PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_\-]|\.(?!\.))*"  # of a path, and never ".."
+SMALLER = re.compile(
+    r"(?i)(?:^|_)(?:loss|error|errors|mse|rmse|mae|nll|perplexity|ppl|wer|cer)(?:_|$)"
+)
 NAME = re.compile(rf"{PART}(/{PART})*(\[[A-Za-z0-9_.,=+:()\-]+\])?")  # […]: a variant
 
 
@@ -205,7 +208,21 @@ class StudySpec(BaseModel):
             raise ValueError("needs at least one [[cells]] table, or a trainer")
         if self.trainer is not None:
             _check_trainer(self)
+        if "larger_is_better" not in self.model_fields_set:
+            _decide_direction(self)
         return self
+
+
+def _decide_direction(spec: StudySpec) -> None:
+    """Take a loss as better where it is smaller; ask where a name suggests as much."""
+    if spec.loss is not None and spec.metric is None:
+        object.__setattr__(spec, "larger_is_better", False)  # frozen from here on
+        return
+    score = spec.score or (spec.metric or "").rpartition(":")[2]
+    if SMALLER.search(score):
+        raise ValueError(
+            f"is a smaller {score} better? Say larger_is_better = false, or true"
+        )
 
 
 def _check_trainer(spec: StudySpec) -> None:

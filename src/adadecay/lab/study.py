@@ -150,9 +150,9 @@ class Study:
     def comparisons(self) -> "polars.DataFrame":
         """Return one row for each comparison: who, where, difference and verdict.
 
-        The columns are ``cell``, ``a``, ``b``, ``pairs``, ``difference`` (a − b,
-        positive where a is better), ``low`` and ``high`` (the Holm-adjusted interval),
-        ``p`` (Holm-adjusted as well) and ``verdict``.
+        The columns are ``cell``, ``a``, ``b``, ``difference`` (positive where a is
+        better), ``pairs``, ``low`` and ``high`` (the Holm-adjusted interval), ``p``
+        (Holm-adjusted as well) and ``verdict``.
         """
         from adadecay.lab.report import comparisons
 

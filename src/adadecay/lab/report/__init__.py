@@ -51,8 +51,9 @@ def comparisons(study: Any) -> "polars.DataFrame":
     from adadecay.lab.report.tables import comparison_row
 
     text, real = pl.String, pl.Float64
-    schema = {"cell": text, "ours": text, "other": text, "pairs": pl.Int64}
-    schema |= dict.fromkeys(("difference", "low", "high", "p_holm"), real)
+    # Polars shows the first four and the last four of many columns.
+    schema = {"cell": text, "ours": text, "other": text, "difference": real}
+    schema |= {"pairs": pl.Int64, **dict.fromkeys(("low", "high", "p_holm"), real)}
     rows = [comparison_row(each) for each in _analysis(study).comparisons]
     table = pl.DataFrame(rows, schema=schema | {"words": text})
     return table.rename({"ours": "a", "other": "b", "p_holm": "p", "words": "verdict"})
@@ -62,4 +63,4 @@ def verdict(study: Any) -> str:
     """Return what a study found, in one sentence, as its page says."""
     from adadecay.lab.report.text import headline
 
-    return headline(_analysis(study))
+    return headline(_analysis(study), str(getattr(study, "folder", "")))

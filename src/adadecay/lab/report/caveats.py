@@ -112,20 +112,20 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     if uneven := sum(len(each) > 1 for each in sizes.values()):
         text = (
             f"In {plural(uneven, 'cell')} the optimizers have unequal numbers of "
-            "finished trials. Differences use the seeds they share; maxima are not "
-            "comparable there, because they grow with the number of trials."
+            "finished trials. Differences use the seeds they share; the best epochs "
+            "are not comparable there, because more trials have better ones."
         )
         yield Caveat("Unequal trials", text)
     tested = analysis.data.results.get_column("test_accuracy", default=None)
     if tested is not None and tested.count() and not analysis.data.held_out:
         text = (
-            "Scores are measured on the test set at every epoch. The maximum picks the "
-            "best epoch and trial, so it tends to be too high; the average picks none."
+            "Scores are measured on the test set at every epoch. “Best” picks one epoch "
+            "and trial, so it tends to look too good; the average picks none."
         )
         text += " The paper does the same." if analysis.data.paper else ""
         yield Caveat("The test set is used for validation", text)
     if text := _coverage([each.pairs for each in analysis.comparisons]):
-        yield Caveat("Few pairs", text)
+        yield Caveat("Number of pairs", text)
 
 
 def _coverage(pairs: list[int]) -> str:

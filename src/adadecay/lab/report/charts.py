@@ -19,10 +19,9 @@ from adadecay.lab.stats.compare import Comparison
 FORESTS: Final = Section(
     "differences",
     "Differences",
-    "Dots are trimmed means of paired differences, the first minus the second; bars "
-    "are their Holm-adjusted 95 % intervals. To the right of 0, the first is better; "
-    "AdaDecay comes first where it is compared. The colour is the verdict; grey means "
-    "undecided.",
+    "Dots are trimmed means of paired differences; bars are their Holm-adjusted 95 % "
+    "intervals. To the right of 0, the first is better; AdaDecay comes first where it "
+    "is compared. The colour is the verdict; grey means undecided.",
 )
 OVERVIEW: Final = Section(
     "overview",

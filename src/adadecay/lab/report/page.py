@@ -91,7 +91,7 @@ def _context(analysis: Analysis) -> dict[str, Any]:
 def _facts(analysis: Analysis) -> list[tuple[str, str]]:
     have, arms = analysis.counts, analysis.arms
     found = [
-        ("trial a setting", {int(arm.scores.size) for arm in arms}),
+        ("trial per setting", {int(arm.scores.size) for arm in arms}),
         ("cell", {len({arm.cell for arm in arms})}),
         ("optimizer", {len({arm.method for arm in arms})}),
         ("setting", {len(arms)}),
@@ -112,11 +112,12 @@ def _settings(analysis: Analysis) -> list[str]:
     """Return what each optimizer was run with, once where all of its cells agree."""
     found: dict[str, dict[str, list[str]]] = {}
     for arm in analysis.arms:
+        not_used = ("batch_size",) if arm.get("trainer") else ()
         values = {
             path.removeprefix("optimizer.").replace(".", " "): value
             for path, value in arm.values
             if path.partition(".")[0] not in NOT_SETTINGS
-            and path != "optimizer"
+            and path not in ("optimizer", *not_used)
             and value not in (None, False, 0.0)
         }
         told = ", ".join(

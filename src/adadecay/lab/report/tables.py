@@ -142,7 +142,7 @@ HOLM_HELP = "the same, adjusted for all comparisons of the study"
 POWER_HELP = "difference that this many pairs detect with probability 80 %"
 COMPARISON_COLUMNS = (
     Column("Cell", "where"),
-    Column("Comparison", "who", help="the first minus the second"),
+    Column("Comparison", "who", help="positive: the first is better"),
     Column("Verdict", "words"),
     Column("Difference", "difference", "gap", GAP_HELP),
     Column("Interval", "low", _interval, INTERVAL_HELP),
@@ -187,8 +187,8 @@ ARM_COLUMNS = (
     Column("95 % interval", "low", _spread, "of the average, over trials"),
     Column("Paper", "paper_average", ".2f", "published average", of_paper=True),
     Column("Ours − paper", "above_paper", "gap", of_paper=True),
-    Column("Maximum", "maximum", "score", BEST_HELP),
-    Column("Paper's maximum", "paper_maximum", _maximum, PAPER_HELP, of_paper=True),
+    Column("Best", "maximum", "score", BEST_HELP),
+    Column("Paper's best", "paper_maximum", _maximum, PAPER_HELP, of_paper=True),
     Column(
         "Without result", "lost", lambda _, row: f"{row['lost'] or DASH}", LOST_HELP
     ),
@@ -196,7 +196,7 @@ ARM_COLUMNS = (
 
 
 def arm_table(analysis: Analysis) -> Table:
-    """Return every setting: its average and maximum, and the paper's beside them."""
+    """Return every setting: its average and best epoch, and the paper's beside them."""
     caption = f"All settings: {analysis.data.score_name} over finished trials."
     return Table(caption, _kept(analysis, ARM_COLUMNS), arm_rows(analysis))
 

@@ -37,11 +37,16 @@ class Numbers:
 
     @classmethod
     def fitting(cls, analysis: Analysis) -> "Numbers":
-        """Choose decimals so that the spread from trial to trial has two digits."""
+        """Choose decimals so that the spread of trials and intervals has two digits."""
         percent = "%" in analysis.data.score_name
         samples = [arm.scores.tolist() for arm in analysis.arms]
         decimals = decimals_for(samples, percent=percent)
-        return cls(decimals, " points" if percent else "")
+        if percent:
+            return cls(decimals, " points")
+        # Pairs may differ by far less than trials do.
+        known = [each.interval for each in analysis.comparisons if each.interval]
+        ends = [(each.low, each.high) for each in known]
+        return cls(max(decimals, decimals_for(ends, percent=False)))
 
     def score(self, value: float | None) -> str:
         """Return a score, or a dash."""
@@ -147,10 +152,10 @@ def claim_words(result: ClaimResult) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _without_scores(analysis: Analysis) -> str:
+def _without_scores(analysis: Analysis, where: str) -> str:
     done, diverged = analysis.counts["done"], analysis.counts["diverged"]
     if not done + diverged:
-        return "No trial has finished yet: there is nothing to judge."
+        return f"No trial has finished yet{where}: there is nothing to judge."
     why = [f"{diverged} diverged"] if diverged else []
     why += [f"{done} with no score in the last epochs"] if done else []
     return (
@@ -159,10 +164,13 @@ def _without_scores(analysis: Analysis) -> str:
     )
 
 
-def headline(analysis: Analysis) -> str:
-    """Return the study's answer in one sentence, and whether it may still change."""
+def headline(analysis: Analysis, folder: str = "") -> str:
+    """Return the study's answer in one sentence, and whether it may still change.
+
+    Without an answer it names the ``folder`` of the results, where it is known.
+    """
     if not any(arm.scores.size for arm in analysis.arms):
-        return _without_scores(analysis)
+        return _without_scores(analysis, folder and f" in {folder}")
     answer, have = _answer(analysis, Numbers.fitting(analysis)), analysis.counts
     if analysis.finished:
         return answer

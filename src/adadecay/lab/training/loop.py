@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +39,8 @@ class NetworkTraining(Training):
         super().__init__(definition, device)
         dataset = load_dataset(cast(Component, definition.dataset))
         self.digest = dataset.digest
+        if not (definition.loss or definition.metric):
+            _check_classes(dataset)
         self._make_data(dataset)
         self.network = self._make_network(dataset)
         self.predict: Callable[[Tensor], Tensor] = self.network
@@ -247,6 +250,16 @@ class NetworkTraining(Training):
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         return True
+
+
+def _check_classes(dataset: Dataset) -> None:
+    """Refuse to score numbers by the accuracy of classes."""
+    if np.issubdtype(dataset.train.targets.dtype, np.floating):
+        raise ValueError(
+            f"The targets of {dataset.name} are {dataset.train.targets.dtype} numbers, "
+            "but cross-entropy and accuracy need classes: give the study a loss of "
+            "your own, such as loss = 'my_task:loss'."
+        )
 
 
 def _mean(losses: list[Tensor], sizes: list[int]) -> float:
