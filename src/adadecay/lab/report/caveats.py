@@ -119,8 +119,8 @@ def _of_numbers(analysis: Analysis) -> Iterator[Caveat]:
     tested = analysis.data.results.get_column("test_accuracy", default=None)
     if tested is not None and tested.count() and not analysis.data.held_out:
         text = (
-            "Scores are measured on the test set at every epoch. “Best” picks one epoch "
-            "and trial, so it tends to look too good; the average picks none."
+            "Scores are measured on the test set at every epoch. “Best” picks one "
+            "epoch and trial, so it tends to look too good; the average picks none."
         )
         text += " The paper does the same." if analysis.data.paper else ""
         yield Caveat("The test set is used for validation", text)
