@@ -36,7 +36,8 @@ KINDS = [str(kind) for kind in Kind]
 
 def _known(kind: str | None) -> str | None:
     if kind is not None and kind not in KINDS:
-        raise typer.BadParameter(f"unknown kind {kind!r}.{offer(kind, KINDS)}")
+        meant = offer(kind, KINDS)
+        raise typer.BadParameter(f"{kind!r} is not one of the lists.{meant}")
     return kind
 
 
