@@ -45,28 +45,14 @@ def plot_rates(
     except ModuleNotFoundError as error:
         raise ImportError(f"plot_rates: {missing_lab(error) or error}") from error
     theta = _theta(optimizer, layer, model)
-    matrix = theta.float().reshape(len(theta) if theta.ndim > 1 else 1, -1)
-    scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
-    legend = altair.Legend(orient="top", gradientLength=SIDE // 2)
-    rows, columns = map(_starts, matrix.shape)
-    # Whole pixels for each cell: fractions would leave gaps between cells.
-    width = altair.Step(SIDE // len(columns))
-    height = altair.Step(min(TALLEST, SIDE // len(rows)))
-    cells = altair.Chart({"values": _cells(matrix)}, width=width, height=height)
-    x = _axis(columns, title=f"column (of {matrix.shape[1]})")
-    y = _axis(rows, title=f"row (of {matrix.shape[0]})")
-    where = cells.mark_rect().encode(
-        x=altair.X("column:O", axis=altair.Axis(**x)),
-        y=altair.Y("row:O", axis=altair.Axis(**y)),
-        color=altair.Color("theta:Q", scale=scale, title="θ", legend=legend),
-    )
     shares = altair.Chart({"values": _bars(theta)}, width=SIDE, height=SIDE // 2)
     low = altair.X("from:Q", bin="binned", title="θ", axis=altair.Axis(tickCount=5))
     percent = altair.Axis(format="%")
     share = altair.Y("share:Q", title="share of weights", axis=percent, stack=None)
     bars = shares.mark_bar().encode(x=low, x2="to:Q", y=share)
     said = f"{theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
-    return altair.vconcat(where, bars, title=altair.Title(layer, subtitle=said))
+    title = altair.Title(layer, subtitle=said)
+    return altair.vconcat(_map(theta, altair), bars, title=title)
 
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Any:
@@ -84,6 +70,25 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Any:
         for tensors, indices, _, _, thetas in decays
         for i, theta in zip(indices, thetas, strict=True)
         if labels[tensors.params[i]] == name
+    )
+
+
+def _map(theta: Tensor, altair: Any) -> Any:
+    """Draw where θ lies in the tensor."""
+    matrix = theta.float().reshape(len(theta) if theta.ndim > 1 else 1, -1)
+    scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
+    legend = altair.Legend(orient="top", gradientLength=SIDE // 2)
+    rows, columns = map(_starts, matrix.shape)
+    # Whole pixels for each cell: fractions would leave gaps between cells.
+    width = altair.Step(SIDE // len(columns))
+    height = altair.Step(min(TALLEST, SIDE // len(rows)))
+    cells = altair.Chart({"values": _cells(matrix)}, width=width, height=height)
+    x = _axis(columns, title=f"column (of {matrix.shape[1]})")
+    y = _axis(rows, title=f"row (of {matrix.shape[0]})")
+    return cells.mark_rect().encode(
+        x=altair.X("column:O", axis=altair.Axis(**x)),
+        y=altair.Y("row:O", axis=altair.Axis(**y)),
+        color=altair.Color("theta:Q", scale=scale, title="θ", legend=legend),
     )
 
 
