@@ -196,8 +196,9 @@ class Monitor:
         samples: int = 1024,
         start_step: int = 0,
     ) -> None:
-        if every < 1 or samples < 1:
-            raise ValueError(f"every={every} and samples={samples} must be at least 1")
+        for name, value in (("every", every), ("samples", samples)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}.")
         given = list(writers) if isinstance(writers, Iterable) else [None]
         if not all(map(callable, given)):
             raise TypeError(

@@ -37,8 +37,9 @@ class AdaDecay(Optimizer):
         \theta = \frac{2}{1 + \exp(-\alpha (|g| - \mu) / \sigma)}
 
     with μ and σ the mean and standard deviation of \|g\| over the layer; then d goes
-    through momentum and into the weights exactly as in ``torch.optim.SGD``. Large
-    gradients of a layer decay more, small ones less; ``alpha=0`` is SGD itself.
+    through momentum and into the weights exactly as in ``torch.optim.SGD``. In each
+    layer, weights with large gradients decay more and weights with small gradients
+    decay less; ``alpha=0`` is SGD itself.
 
     Args:
         params, lr, momentum, dampening, weight_decay, nesterov, maximize: those of
@@ -50,8 +51,9 @@ class AdaDecay(Optimizer):
         decoupled: shrink the weights by ηλθ apart from the momentum step, which is
             Algorithm 1 of the paper to the letter.
         unit_mean: divide θ by its mean over the layer, so that the average decay is λ.
-        layer_of: from parameter name to layer name, as :func:`adadecay.by_module`:
-            parameters of one layer (within a group) pool their statistics.
+        layer_of: from parameter name to layer name, such as
+            :func:`adadecay.by_module`: parameters of one layer (within a group) pool
+            their statistics.
         stochastic_rounding: compute new bfloat16 weights in float32 and round them up
             or down at random, so that they are right on average: steps that are smaller
             than the last digit of a weight are not lost. float32, float64 and complex
@@ -145,7 +147,7 @@ class AdaDecay(Optimizer):
         """Take one step, and return what the closure returned.
 
         Args:
-            closure: evaluates the model anew and returns the loss.
+            closure: re-evaluates the model and returns the loss.
         """
         # What torch puts around a step for hooks and profilers takes as long as a small
         # network's update: only where somebody watches. torch.compile has no profiler.
@@ -218,8 +220,9 @@ class AdaDecay(Optimizer):
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the state of an AdaDecay or of a ``torch.optim.SGD``.
 
-        Options that the state does not hold, as ``alpha`` in a state of SGD, keep the
-        value that they have here; so does ``fused`` of an SGD, whose kernel is torch's.
+        Options that the state does not hold, such as ``alpha`` in the state of SGD,
+        keep the value that they have here; so does ``fused`` of an SGD, whose kernel is
+        torch's.
         """
         saved = [*state_dict["param_groups"]]
         for number, own in enumerate(self.param_groups[: len(saved)]):

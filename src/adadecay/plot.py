@@ -4,6 +4,7 @@ In: an optimizer whose parameters have gradients, and the name of a tensor. Out:
 Altair chart, which a notebook shows and ``chart.save`` writes as HTML, SVG or PNG.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ __all__ = ["plot_rates"]
 
 CELLS = 48  # of the map, along either side
 BINS = 40
+SIDE = 240  # pixels: with axes the chart stays within the width of a phone
+TALLEST = 20  # pixels of a cell
+LABELS = 6  # of an axis of the map, at most
 
 
 @torch.no_grad()
@@ -32,28 +36,23 @@ def plot_rates(
         model: gives tensors their names, where the optimizer has none.
 
     Returns:
-        A chart: on the left the tensor as a matrix, a cell for each weight or for the
-        mean of a block of them; on the right the distribution. Needs ``altair``
-        (``adadecay[lab]``).
+        A chart: above, the tensor as a matrix, a cell for each weight or for the mean
+        of a block of them, whose first row and column the axes name; below, the
+        distribution. Needs ``altair`` (``adadecay[lab]``).
     """
     try:
         import altair
     except ModuleNotFoundError as error:
         raise ImportError(f"plot_rates: {missing_lab(error) or error}") from error
     theta = _theta(optimizer, layer, model)
-    scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
-    cells = altair.Chart({"values": _cells(theta)}).mark_rect()
-    where = cells.encode(
-        x=altair.X("column:O", axis=None),
-        y=altair.Y("row:O", axis=None),
-        color=altair.Color("theta:Q", scale=scale, title="θ"),
-    )
-    bars = altair.Chart({"values": _bars(theta)}).mark_bar()
-    x = altair.X("from:Q", bin="binned", title="θ", axis=altair.Axis(tickCount=5))
+    shares = altair.Chart({"values": _bars(theta)}, width=SIDE, height=SIDE // 2)
+    low = altair.X("from:Q", bin="binned", title="θ", axis=altair.Axis(tickCount=5))
     percent = altair.Axis(format="%")
-    y = altair.Y("share:Q", title="share of weights", axis=percent, stack=None)
-    title = f"{layer}: {theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
-    return altair.hconcat(where, bars.encode(x=x, x2="to:Q", y=y), title=title)
+    share = altair.Y("share:Q", title="share of weights", axis=percent, stack=None)
+    bars = shares.mark_bar().encode(x=low, x2="to:Q", y=share)
+    said = f"{theta.numel()} weights, mean θ = {float(theta.mean()):.3f}"
+    title = altair.Title(layer, subtitle=said)
+    return altair.vconcat(_map(theta, altair), bars, title=title)
 
 
 def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Any:
@@ -74,16 +73,46 @@ def _theta(optimizer: Optimizer, name: str, model: nn.Module | None) -> Any:
     )
 
 
-def _cells(theta: Tensor) -> list[dict[str, float]]:
-    """Return the tensor as a matrix of at most CELLS × CELLS block means."""
-    flat = theta.float()
-    matrix = flat.reshape(len(flat), -1) if flat.ndim > 1 else flat.reshape(1, -1)
-    size = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
+def _map(theta: Tensor, altair: Any) -> Any:
+    """Draw where θ lies in the tensor."""
+    matrix = theta.float().reshape(len(theta) if theta.ndim > 1 else 1, -1)
+    scale = altair.Scale(domain=[0, 1, 2], range=["#2166ac", "#f7f7f7", "#b2182b"])
+    legend = altair.Legend(orient="top", gradientLength=SIDE // 2)
+    rows, columns = map(_starts, matrix.shape)
+    # Whole pixels for each cell: fractions would leave gaps between cells.
+    width = altair.Step(SIDE // len(columns))
+    height = altair.Step(min(TALLEST, SIDE // len(rows)))
+    cells = altair.Chart({"values": _cells(matrix)}, width=width, height=height)
+    x = _axis(columns, title=f"column (of {matrix.shape[1]})")
+    y = _axis(rows, title=f"row (of {matrix.shape[0]})")
+    return cells.mark_rect().encode(
+        x=altair.X("column:O", axis=altair.Axis(**x)),
+        y=altair.Y("row:O", axis=altair.Axis(**y)),
+        color=altair.Color("theta:Q", scale=scale, title="θ", legend=legend),
+    )
+
+
+def _starts(size: int) -> list[int]:
+    """Return the first row, or column, of each of at most CELLS blocks."""
+    blocks = min(size, CELLS)
+    return [block * size // blocks for block in range(blocks)]
+
+
+def _axis(starts: list[int], title: str) -> dict[str, Any]:
+    """Return the options of an axis that names some of the blocks."""
+    every = math.ceil(len(starts) / LABELS)
+    return {"title": title, "values": starts[::every], "labelAngle": 0}
+
+
+def _cells(matrix: Tensor) -> list[dict[str, float]]:
+    """Return a matrix as at most CELLS × CELLS block means."""
+    rows, columns = map(_starts, matrix.shape)
+    size = len(rows), len(columns)
     means = nn.functional.adaptive_avg_pool2d(matrix[None], size)[0]
     return [
         {"row": r, "column": c, "theta": value}
-        for r, row in enumerate(means.tolist())
-        for c, value in enumerate(row)
+        for r, row in zip(rows, means.tolist(), strict=True)
+        for c, value in zip(columns, row, strict=True)
     ]
 
 

@@ -1,5 +1,6 @@
 """``adadecay list``: every registry, one row a line, without torch."""
 
+import json
 import subprocess
 import sys
 
@@ -70,6 +71,20 @@ def test_an_unknown_list_is_refused_with_the_known_ones():
     assert result.exit_code == 2
     assert "networks" in result.output
     assert "studies" in result.output
+
+
+def test_a_list_that_is_nearly_named_is_suggested(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    result = listed("optimisers")
+    assert result.exit_code == 2
+    assert "Did you mean 'optimizers'? Allowed: networks, opt" in result.output
+    assert "Did you mean" not in listed("nonsense").output
+
+
+def test_names_are_a_list_for_machines():
+    every = json.loads(listed("--json").output)
+    assert {row["kind"]: tuple(row["names"]) for row in every} == NAMES
+    assert f"optimizers  {', '.join(NAMES['optimizers'])}" in listed().output
 
 
 def test_listing_does_not_import_torch():

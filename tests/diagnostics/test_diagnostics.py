@@ -2,7 +2,10 @@
 
 import doctest
 import importlib
+import io
 import json
+import math
+import re
 
 import numpy as np
 import pytest
@@ -185,8 +188,10 @@ def test_errors():
     with pytest.raises(TypeError, match="SGD has no adaptive decay to look at"):
         measure(torch.optim.SGD(model.parameters()))
     optimizer = MAKERS["AdaDecay"](model)
-    with pytest.raises(ValueError, match="every=0"):
+    with pytest.raises(ValueError, match=r"^every must be at least 1, not 0\.$"):
         Monitor(optimizer, [], every=0)
+    with pytest.raises(ValueError, match=r"^samples must be at least 1, not -2\.$"):
+        Monitor(optimizer, [], samples=-2)
     for writers in (JsonLines("x"), ["x"], "x"):
         with pytest.raises(TypeError, match="writers must be a list of functions"):
             Monitor(optimizer, writers)
@@ -207,7 +212,7 @@ def test_a_picture_shows_theta_where_it_lies(tmp_path):
     chart = plot_rates(optimizer, "2.weight")
     theta = reference.decay_rates([model[2].weight.grad.numpy()], 4.0)[0]
     drawn = chart.to_dict()
-    cells, bars = (drawn["datasets"][part["data"]["name"]] for part in drawn["hconcat"])
+    cells, bars = (drawn["datasets"][part["data"]["name"]] for part in drawn["vconcat"])
     assert len(cells) == 120
     for cell in cells:
         assert cell["theta"] == pytest.approx(theta[cell["row"], cell["column"]], 1e-4)
@@ -218,7 +223,26 @@ def test_a_picture_shows_theta_where_it_lies(tmp_path):
     chart.save(tmp_path / "theta.svg")
     assert (tmp_path / "theta.svg").read_text().startswith("<svg")
     for layer in ("0.weight", "0.bias"):
-        assert len(plot_rates(optimizer, layer).to_dict()["hconcat"]) == 2
+        assert len(plot_rates(optimizer, layer).to_dict()["vconcat"]) == 2
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 3), (64, 100), (70, 2, 5, 5)])
+def test_a_picture_fits_a_phone_and_names_rows_and_columns(shape):
+    weight = nn.Parameter(torch.ones(shape))
+    weight.grad = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    optimizer = AdaDecay([("weight", weight)], weight_decay=0.1)
+    chart = plot_rates(optimizer, "weight")
+    svg = io.StringIO()
+    chart.save(svg, format="svg")
+    assert float(re.search(r'width="([\d.]+)"', svg.getvalue())[1]) <= 340
+    rows = shape[0] if len(shape) > 1 else 1
+    columns = math.prod(shape) // rows
+    for text in (f"row (of {rows})", f"column (of {columns})"):
+        assert f">{text}<" in svg.getvalue()
+    cells = next(iter(chart.to_dict()["datasets"].values()))
+    # A cell is named after the first weight of its block.
+    at = sorted({cell["column"] for cell in cells})
+    assert at == [n * columns // len(at) for n in range(min(columns, 48))]
 
 
 @pytest.mark.parametrize("module", ["wrap", "groups", "optax", "diagnostics"])

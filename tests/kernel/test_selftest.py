@@ -25,6 +25,26 @@ def test_it_passes_and_prints_a_block():
     assert rows["result"].strip() == "passed"
     assert float(rows["θ, worst error"]) <= 1e-6
     assert rows["CUDA graph"].strip() == "not tried: no GPU"
+    assert rows["speed"].strip().endswith("× the time of fused SGD, on one thread")
+
+
+def test_a_step_on_a_cpu_is_timed_on_one_thread(monkeypatch):
+    # More would time how long torch's fused SGD waits for a thread of a busy machine.
+    before = torch.get_num_threads()
+    threads, now = [], selftest._now
+
+    def counting(param):
+        threads.append(torch.get_num_threads())
+        return now(param)
+
+    monkeypatch.setattr(selftest, "_now", counting)
+    torch.set_num_threads(2)
+    try:
+        selftest.run_selftest(torch.device("cpu"), elements=640)
+        assert set(threads) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_wrong_kernel_fails(monkeypatch):

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 import adadecay
 from adadecay.commands import app
 from adadecay.commands.run import exit_status, how_to_go_on
-from adadecay.commands.tables import describe_estimate
+from adadecay.commands.tables import describe_estimate, summary_table
 from adadecay.lab import spec_file
 from adadecay.lab import study as study_module
 from adadecay.lab.driver import Outcome
@@ -32,7 +33,7 @@ from adadecay.lab.engines import (
     local,
 )
 from adadecay.lab.progress import Tally, duration
-from adadecay.lab.summary import Estimate
+from adadecay.lab.summary import Estimate, Line
 
 HERE = Path(__file__).parent
 TRAINER = """\
@@ -134,6 +135,17 @@ def test_the_users_traceback_is_short(file):
     assert "ArithmeticError: the sum of my layers is wrong" in measured.output
     assert re.search(r"lab_own.py.*in faulty_network", measured.output)
     assert "adadecay/lab" not in measured.output
+
+
+def test_a_deviation_has_the_decimals_of_the_score_beside_it():
+    scores = [(97.0, 98.0, 99.0), (97.0, 97.0, 98.131), (95.2, 96.3, 96.1)]
+    lines = [
+        Line("digits/nn-2", name, 3, Counter(done=3), each)
+        for name, each in zip("abc", scores, strict=True)
+    ]
+    *_, score, deviation = summary_table(lines, "test_accuracy").columns
+    assert [*score.cells] == ["98.00", "97.38", "95.87"]
+    assert [*deviation.cells] == ["1.00", "0.65", "0.59"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ device = "cpu"
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
     return _write(tmp_path / "mine.toml")
 
 

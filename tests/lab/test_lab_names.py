@@ -46,7 +46,8 @@ def module(tmp_path, monkeypatch):
         ("dataset", "their_names:passed_on", [], "missing a required argument: 'a'"),
         ("dataset", "their_names:missing_elsewhere", [], "beside has no"),
         ("dataset", "moving:x", [], None),
-        ("dataset", "gone:x", [], "neither installed nor in the current folder"),
+        ("dataset", "gone:x", [], "current folder or that of the study file."),
+        ("dataset", "their_name:rings", [], "file. Did you mean 'their_names'?"),
         ("network", "their_names:Net", ["width"], None),
         ("network", "their_names:Net", [], "missing a required argument: 'width'"),
         ("network", "their_names:Child", [], None),
@@ -59,7 +60,7 @@ def module(tmp_path, monkeypatch):
         ("optimizer", "torch.optim:AdamW", ["wd"], "n 'weight_decay'? Allowed: betas"),
         ("optimizer", "torch.optim:AdamW", ["learning_rate"], "n 'lr'? Allowed: betas"),
         ("optimizer", "torch.optim:AdamW", ["x"], "fused, lr, label, schedule, rule."),
-        ("dataset", "their_names.py:rings", [], "current folder: write it without .py"),
+        ("dataset", "their_names.py:rings", [], "study file: write it without .py"),
     ],
 )
 def test_a_name_and_its_arguments_are_looked_at(module, kind, name, arguments, said):
@@ -67,6 +68,30 @@ def test_a_name_and_its_arguments_are_looked_at(module, kind, name, arguments, s
     assert [said in message for _, message in found] == ([] if said is None else [True])
     assert {key for key, _ in found} <= {"name", *arguments}
     assert module not in sys.modules
+
+
+def test_a_module_that_is_nearly_named_lies_beside_the_study(tmp_path, monkeypatch):
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    beside.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (beside / "moons.py").write_text("def data(): ...\n")
+    (beside / "circles").mkdir()
+    (beside / "circles" / "__init__.py").touch()
+    file = beside / "study.toml"
+    for wrong, meant in (("mons", "moons"), ("circels", "circles")):
+        file.write_text(
+            f'optimizers = ["sgd"]\n[[cells]]\ndataset = "{wrong}:data"\n'
+            'network = "nn-2"\n'
+        )
+        with pytest.raises(SpecError) as caught:
+            read_spec(file)
+        assert str(caught.value) == (
+            f"{file}:3: cells[0].dataset: '{wrong}:data' names the module {wrong!r}, "
+            "which is neither installed nor in the current folder or that of the "
+            f"study file. Did you mean {meant!r}?"
+        )
 
 
 def test_all_mistakes_at_once_in_the_order_of_the_file(module, tmp_path):

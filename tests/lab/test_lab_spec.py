@@ -147,6 +147,15 @@ def test_every_mistake_names_file_place_value_and_what_is_allowed(
         assert part in message
 
 
+def test_a_table_of_an_unknown_key_is_told_at_its_first_line(file):
+    lines = _error(file, "[[optimizers]]", "[[optimizer]]").splitlines()
+    wrong = f"{file}:9: optimizer: unknown key. Did you mean 'optimizers'?"
+    assert lines == [f"{file}: optimizers: missing.", wrong]
+    file.write_text(STUDY)
+    dotted = 'dataset.name = "digit"'
+    assert _error(file, 'dataset = "digits"', dotted).startswith(f"{file}:6: ")
+
+
 TABLE = "lr, label, schedule"
 
 
@@ -163,7 +172,7 @@ TABLE = "lr, label, schedule"
         ('"sgd"', '"torch.optim.Adam"', "Did you mean 'torch.optim:Adam'?"),
         ('"nn-3"', '"blobs.network"', "Did you mean 'blobs:network'? Allowed: nn-2"),
         ('"nn-3"', '"blobs.py"', "'blobs.py'. Allowed: *, or your own as module:func"),
-        ('"digits"', '"blobs.py:data"', "'blobs.py', which * folder: write it without"),
+        ('"digits"', '"blobs.py:data"', "'blobs.py', which * file: write it without"),
         ("trials", 'schedule = "cosine"\ntrials', "'cosine'. Allowed: sigmoid, const"),
         ("trials", 'schedule = "cosine"\ntrials', "staircase, or your own as module:"),
         ("trials", "rubbish = 1\ntrials", "rubbish: unknown key. Allowed: name"),

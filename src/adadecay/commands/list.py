@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from adadecay.commands.options import JSON, print_json
-from adadecay.lab.registry import Argument, Entry
+from adadecay.lab.registry import Argument, Entry, offer
 
 __all__ = ["list_", "markdown", "rows"]
 
@@ -31,13 +31,25 @@ class Kind(StrEnum):
     studies = "studies"
 
 
+KINDS = [str(kind) for kind in Kind]
+
+
+def _known(kind: str | None) -> str | None:
+    if kind is not None and kind not in KINDS:
+        meant = offer(kind, KINDS)
+        raise typer.BadParameter(f"{kind!r} is not one of the lists.{meant}")
+    return kind
+
+
 def list_(
     kind: Annotated[
-        Kind | None,
+        str | None,
         typer.Argument(
             metavar="KIND",
             help=f"One of {', '.join(Kind)}. Default: the names of all of them.",
             show_default=False,
+            callback=_known,
+            autocompletion=lambda: KINDS,
         ),
     ] = None,
     as_markdown: Annotated[
@@ -47,11 +59,13 @@ def list_(
 ) -> None:
     """List networks, optimizers, studies and other names."""
     if kind is None:
-        every = {str(kind): [row["name"] for row in rows(kind)] for kind in Kind}
+        every = {kind: [row["name"] for row in rows(kind)] for kind in KINDS}
         table = [{"kind": kind, "names": ", ".join(every[kind])} for kind in every]
     else:
         table = rows(kind)
-    if json:
+    if json and kind is None:
+        print_json([{"kind": kind, "names": every[kind]} for kind in every])
+    elif json:
         print_json(table)
     elif as_markdown:
         typer.echo(markdown(table))

@@ -39,6 +39,7 @@ def selftest(
             found = run_selftest(place, elements=elements)
         except RuntimeError as error:
             stop(f"{error}.", 2)
+    threads = ", on one thread" if place.type == "cpu" else ""
     captured = {True: "right", False: "WRONG", None: "not tried: no GPU"}
     rows = {
         **_describe(place),
@@ -47,7 +48,7 @@ def selftest(
         "α = 0 is SGD": "bit for bit" if found.same_bits_as_sgd else "not bit for bit",
         "CUDA graph": captured[found.captured],
         "speed": f"{found.bytes_per_second / 1e9:.1f} GB/s of 24 bytes per parameter, "
-        f"{found.ratio:.2f} × the time of fused SGD",
+        f"{found.ratio:.2f} × the time of fused SGD{threads}",
         "result": "passed" if found.passed else "FAILED",
     }
     for key, value in rows.items():

@@ -60,7 +60,7 @@ def summary_table(lines: list[Line], score: str) -> object:
                 line.optimizer,
                 f"{line.finished}/{line.total}",
                 "" if line.mean is None else f"{line.mean:,.{digits}f}",
-                "" if line.spread is None else f"{line.spread:.2g}",
+                "" if line.spread is None else f"{line.spread:,.{digits}f}",
                 str(line.counts["diverged"] or ""),
                 str(line.counts["failed"] or ""),
                 str(line.counts["running"] or ""),

@@ -4,6 +4,7 @@ import importlib
 import math
 import re
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -213,7 +214,7 @@ def _import(module_name: str, path: str) -> ModuleType:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(missing + "."):
             raise  # the module is there, and one that it imports itself is not
-        raise UnknownNameError(f"{no_module(path, missing)}.") from error
+        raise UnknownNameError(no_module(path, missing)) from error
 
 
 def no_module(path: str, module: str) -> str:
@@ -221,5 +222,18 @@ def no_module(path: str, module: str) -> str:
     without = ": write it without .py" if module.endswith(".py") else ""
     return (
         f"{path!r} names the module {module!r}, which is neither installed nor in the "
-        f"current folder{without}"
+        f"current folder or that of the study file{without}.{hint(module, _modules())}"
     )
+
+
+def _modules() -> Iterator[str]:
+    """Name the modules of the current folder, and of a study's, which joins the path.
+
+    What is installed is left out: much of it is near to anything.
+    """
+    standard = Path(sysconfig.get_path("stdlib"))
+    for folder in dict.fromkeys([Path.cwd(), *map(Path, sys.path)]):
+        if folder != standard and not folder.name.endswith("-packages"):
+            yield from (each.stem for each in sorted(folder.glob("*.py")))
+            packages = sorted(folder.glob("*/__init__.py"))
+            yield from (each.parent.name for each in packages)

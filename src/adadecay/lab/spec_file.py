@@ -317,8 +317,10 @@ def _line_number(text: str, loc: list[Any]) -> int | None:
                 table.insert(1, counts[table[0]] - 1)
         key = re.match(r"\s*([\w.\-\"' ]+?)\s*=", line)
         path = table + _keys(key[1]) if key else table if header else []
-        if len(path) > deepest and path == loc[: len(path)]:
-            deepest, found = len(path), number
+        # [[optimizer]] starts the table optimizer[0] inside an unknown key, optimizer.
+        shared = min(len(path), len(loc))
+        if shared > deepest and path[:shared] == loc[:shared]:
+            deepest, found = shared, number
     return found
 
 

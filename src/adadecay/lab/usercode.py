@@ -64,7 +64,7 @@ def source_digest(name: str) -> str:
         return _hash([inspect.getsource(function)])
     root, own = _locate(module)
     if root is None:
-        raise ValueError(f"{no_module(name, module)}.")
+        raise ValueError(no_module(name, module))
     top = module.partition(".")[0]
     sources = {"": "" if own else str(version(top))}
     for each, file, tree in _walk(root, [module], follow=own):
