@@ -55,7 +55,7 @@ def test_what_does_not_define_a_result_does_not_name_it(changes):
         {"examples": 100},
         {"precision": "float64"},
         {"schedule": "exponential"},
-        {"metric": "lab_own:absolute_error"},
+        {"metric": "lab_own:absolute_error", "larger_is_better": False},
         {"loss": "lab_own:squared_error"},
         {"cells": [{"dataset": "digits", "network": {"name": "nn-2", "width": 0.5}}]},
         {"cells": [{"dataset": "digits", "network": "nn-3"}]},

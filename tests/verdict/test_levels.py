@@ -49,5 +49,5 @@ def test_the_file_holds_what_the_tool_measures():
     row = rows["normal", 5, 15]
     assert row["false difference"] == round(false, 2)
     assert row["false size"] == round(size, 2)
-    alone = tool.standing("skewed", 10, 10_000, 18)
-    assert rows["skewed", 10, 0]["standing"] == round(alone, 2)
+    alone = tool.across_cells("skewed", 10, 10_000, 18)
+    assert rows["skewed", 10, 0]["across cells"] == round(alone, 2)
