@@ -139,7 +139,7 @@ def _spread(numbers: Numbers, row: Row) -> str:
 GAP_HELP = "trimmed mean of paired differences; positive is better"
 INTERVAL_HELP = "excludes 0 where Holm's procedure at 5 % rejects it"
 HOLM_HELP = "the same, adjusted for all comparisons of the study"
-POWER_HELP = "difference that this many pairs detect with probability 80 %"
+POWER_HELP = "difference that this many pairs would detect with probability 80 %"
 COMPARISON_COLUMNS = (
     Column("Cell", "where"),
     Column("Comparison", "who", help="positive: the first is better"),

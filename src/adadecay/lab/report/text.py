@@ -100,7 +100,7 @@ def power_words(comparison: Comparison, numbers: Numbers) -> str:
     if comparison.effect in VERBS or not comparison.smallest:
         return ""
     return (
-        "This many trials detect a difference of "
+        "This many trials would detect a difference of "
         f"{numbers.score(comparison.smallest)}{numbers.unit} with a probability of "
         "80 %."
     )
