@@ -461,8 +461,7 @@ def test_only_on_the_command_line():
 
 
 def direction(**keys):
-    trainer = {"name": "mine", "optimizers": ["sgd"]}
-    return StudySpec(**trainer, **keys).larger_is_better
+    return StudySpec(name="mine", optimizers=["sgd"], **keys).larger_is_better
 
 
 def test_a_loss_that_is_the_score_is_better_where_it_is_smaller():
