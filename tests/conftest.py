@@ -1,5 +1,6 @@
 """What every test shares: one thread, seeded, hypothesis without a clock."""
 
+import gc
 import os
 import pathlib
 
@@ -12,6 +13,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("seeded")
 torch.set_num_threads(1)
+# Imports and compilers make millions of objects: look for cycles rarely.
+gc.set_threshold(100_000)
 
 # With AVX2 alone, small convolutions of torch 2.13 wrote past their memory on machines
 # of ours ("free(): invalid next size", without any code of this package). oneDNN reads

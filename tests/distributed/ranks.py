@@ -361,7 +361,7 @@ def kernel_on_shards(rank, size):
     mesh = init_device_mesh("cpu", (size,))
     names = "step", "moments"
     for dtype in (torch.float32, torch.float64):
-        last = 20
+        last = 8
         models = [shard_layers(network(dtype), mesh) for _ in range(2)]
         options = {"momentum": 0.9, "unit_mean": True}
         one = make_adadecay(models[0], options)

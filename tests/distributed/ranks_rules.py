@@ -98,5 +98,5 @@ def every_rule(rank, size):
             ),
             rank=rank,
             size=size,
-            last=15,
+            last=8,
         )
