@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import adadecay.lab
 from adadecay.commands import app
+from adadecay.commands.run import print_verdict
 from adadecay.lab import Study
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.compare import paired_differences
@@ -134,18 +135,32 @@ def test_so_many_pairs_find_it_four_times_in_five(difference, deviation, compari
     assert abs(found / 500 - 0.8) < 0.06
 
 
-def test_a_verdict_says_that_settings_were_chosen(tmp_path):
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_verdict_says_whose_settings_were_chosen(tmp_path, capsys, alone):
     rates = {"lr": [0.03, 0.1]}
+    adam = {"name": "torch.optim:AdamW", "lr": 1e-3}
     study = Study(
         name="tuned-digits",
         results=tmp_path,
         dataset={"name": "digits", "rows": 64},
         network="nn-2",
-        optimizers=[{"name": "sgd", **rates}, {"name": "adadecay", **rates}],
+        optimizers=[
+            {"name": "sgd", **rates},
+            {"name": "adadecay", **rates},
+            *([adam] if alone else []),
+        ],
         holdout=0.25,
         chosen=["lr"],
         trials=2,
         epochs=1,
     )
     adadecay.lab.run(study, workers=0, progress=False)
-    assert "Each is at its best lr, chosen on held-out data." in study.verdict()
+    told = "Each is at its best lr, chosen on held-out data"
+    if not alone:
+        assert study.verdict().endswith(f"{told}.")
+        return
+    assert study.verdict().endswith(
+        f"{told}, except AdamW, tried with one setting only."
+    )
+    print_verdict(analyse(load(study)))
+    assert "\nUnequal schedules: The learning rates follow" in capsys.readouterr().out

@@ -168,13 +168,13 @@ def run_study(study: "Study", **options: Any) -> "Outcome":
 
 def print_verdict(analysis: "Analysis", start: str = "") -> None:
     """Print what a study found, and of several comparisons the numbers of the first."""
-    from adadecay.lab.report.caveats import EDGE, caveats
+    from adadecay.lab.report.caveats import IN_TERMINAL, caveats
     from adadecay.lab.report.text import Numbers, chosen_words, effect_words, headline
 
     typer.echo(start + headline(analysis))
     for remark in caveats(analysis):
-        if remark.title == EDGE:
-            typer.echo(f"{EDGE}: {remark.text}")
+        if remark.title in IN_TERMINAL:
+            typer.echo(f"{remark.title}: {remark.text}")
     found = analysis.comparisons
     if len(found) < 2:
         return

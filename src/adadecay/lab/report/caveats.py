@@ -14,7 +14,10 @@ from adadecay.lab.settings import nothing_compared, unequal_schedules, without_p
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.selection import candidates, choose, shortened_in
 
-EDGE = "At the edge of the grid"  # title of what the terminal says, too
+EDGE = "At the edge of the grid"
+SCHEDULES = "Unequal schedules"
+UNCOMPARED = "Settings not compared"
+IN_TERMINAL = EDGE, SCHEDULES, UNCOMPARED  # the page has all of them
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,10 @@ def _of_trials(analysis: Analysis) -> Iterator[Caveat]:
     reasons = dict.fromkeys(r for arm in analysis.arms for r in shortened_in(arm))
     arms, data = analysis.arms, analysis.data
     if not data.paper and (text := unequal_schedules(arms)):
-        yield Caveat("Unequal schedules", text, grave=True)
+        yield Caveat(SCHEDULES, text, grave=True)
     text = without_partner(arms, analysis.baseline, data.chosen)
     if text and not data.paper:
-        yield Caveat("Settings not compared", text, grave=True)
+        yield Caveat(UNCOMPARED, text, grave=True)
     if reasons and analysis.data.paper:
         text = (
             f"Different from the paper: {', '.join(reasons)}. Affected results are "

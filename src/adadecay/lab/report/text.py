@@ -13,6 +13,7 @@ from adadecay.lab.settings import nothing_compared
 from adadecay.lab.stats.analysis import Analysis
 from adadecay.lab.stats.claims import ClaimResult
 from adadecay.lab.stats.compare import Comparison
+from adadecay.lab.stats.selection import candidates
 from adadecay.lab.stats.verdicts import Effect, Verdict
 
 DASH = "–"
@@ -194,9 +195,21 @@ def _answer(analysis: Analysis, numbers: Numbers) -> str:
     found = _several(analysis)
     if len(analysis.comparisons) == 1:
         found = effect_words(analysis.comparisons[0], numbers)
-    if chosen := " and ".join(analysis.data.chosen):
-        found += f" Each is at its best {chosen}, chosen on held-out data."
-    return found
+    return found + _chosen_for(analysis)
+
+
+def _chosen_for(analysis: Analysis) -> str:
+    """Return what was chosen on held-out data, and for whom there was no choice."""
+    chosen = analysis.data.chosen
+    groups = candidates(analysis.arms, chosen) if chosen else []
+    several = {group[0].method for group in groups if len(group) > 1}
+    if not several:
+        return ""
+    text = f" Each is at its best {' and '.join(chosen)}, chosen on held-out data"
+    methods = dict.fromkeys(group[0].method for group in groups)
+    if alone := [each for each in methods if each not in several]:
+        text += f", except {' and '.join(alone)}, tried with one setting only"
+    return text + "."
 
 
 def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
