@@ -226,6 +226,11 @@ class AdaDecay(Optimizer):
         """
         saved = [*state_dict["param_groups"]]
         for number, own in enumerate(self.param_groups[: len(saved)]):
+            if "nesterov" not in saved[number]:  # as in every SGD's
+                raise ValueError(
+                    f"group {number} of the state is not of an AdaDecay or a "
+                    "torch.optim.SGD: it has no nesterov"
+                )
             kept = {name: own[name] for name in self.defaults}
             of_sgd = {} if "alpha" in saved[number] else {"fused": own["fused"]}
             saved[number] = {**kept, **saved[number], **of_sgd}

@@ -23,6 +23,14 @@ def test_a_bad_group_leaves_the_optimizer_as_it_was():
     optimizer.step()
 
 
+@pytest.mark.parametrize("other", [torch.optim.Adam, torch.optim.RMSprop])
+def test_the_state_of_another_optimizer_is_refused(other):
+    optimizer = AdaDecay([parameter()], lr=0.1, weight_decay=0.1)
+    with pytest.raises(ValueError, match="group 0 of the state is not of an AdaDecay"):
+        optimizer.load_state_dict(other([parameter()]).state_dict())
+    assert optimizer.param_groups[0]["weight_decay"] == 0.1
+
+
 def test_layer_of_must_give_a_string():
     with pytest.raises(TypeError, match=r"for parameter 'a.weight' it returned 7"):
         AdaDecay([("a.weight", parameter())], weight_decay=0.1, layer_of=lambda n: 7)
