@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from simulated_study import comparison_settings, decay_settings, simulate, two_arms
@@ -14,7 +15,9 @@ from adadecay.lab.report.page import render
 from adadecay.lab.report.text import Numbers, headline, power_words
 from adadecay.lab.stats.analysis import analyse
 from adadecay.lab.stats.data import StudyData
+from adadecay.lab.stats.snapshot import read_snapshot
 
+ROOT = Path(__file__).parents[2]
 ONE = ["--trials", "1", "--epochs", "1", "--examples", "300", "--only", "optimizer=sgd"]
 NOUNS = "trial|cell|optimizer|epoch|comparison|pair|claim|file|setting|worker|number"
 MANY_OF_ONE = re.compile(rf"(?<![\d.,])1 (?:\w+ )?(?:{NOUNS})s\b")
@@ -158,3 +161,12 @@ def test_the_headline_answers_the_question_of_the_study():
     told = headline(analyse(StudyData(results, **named)))
     assert told.startswith("“AdaDecay beats SGD on average in all 12 cells”: ")
     assert "“AdaDecay beats every other optimizer on average in all 12 cells”: " in told
+
+
+@pytest.mark.parametrize(("study", "further"), [("tuned", 0), ("controls", 5)])
+def test_a_single_further_claim_is_named(study, further):
+    told = headline(analyse(read_snapshot(ROOT / "evidence" / study)))
+    assert ("“The decay rates θ of a layer average 1”: contradicted." in told) is (
+        not further
+    )
+    assert (f"; of {further} further claims tested: " in told) is bool(further)

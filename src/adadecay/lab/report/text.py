@@ -215,6 +215,8 @@ def _chosen_for(analysis: Analysis) -> str:
 def _claimed(tested: Sequence[ClaimResult], study: str) -> str:
     """Return the verdicts on the claims that a study is about, and on the others."""
     own = [each for each in tested if each.claim.study == study]
+    if own and len(tested) - len(own) == 1:  # a single one is named like them
+        own = sorted(tested, key=lambda each: each not in own)
     rest = [each.verdict for each in tested if each not in own]
     parts = [f"“{each.claim.statement}”: {each.verdict}" for each in own]
     if rest:
